@@ -1,0 +1,1 @@
+//! A numbered tour; see the files beside this folder.

@@ -1,0 +1,2 @@
+//! The `xroce` command.
+fn main() {}

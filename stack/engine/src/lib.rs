@@ -1,0 +1,1 @@
+//! The poll loop of the software RNIC.

@@ -1,0 +1,1 @@
+//! A software RDMA NIC in user space, behind a verbs API.

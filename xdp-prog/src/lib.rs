@@ -1,0 +1,1 @@
+//! The XDP program and its loader.
