@@ -1,1 +1,5 @@
 //! The poll loop of the software RNIC.
+
+pub mod gid;
+pub mod netdev;
+pub mod nexthop;
