@@ -3,3 +3,4 @@
 pub mod gid;
 pub mod netdev;
 pub mod nexthop;
+pub mod path;
