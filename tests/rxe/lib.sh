@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # what is set here is used by those who source it
 # Sourced by the commands here: names, places, who is alive.
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CACHE=${XROCE_CACHE:-$HOME/.cache/xroce}/rxe
@@ -97,9 +97,8 @@ net_make() { # $1 MTU, $2 offload on|off
 reap() {
 	local st n g
 	for st in "$CACHE"/run/*/g*; do
-		[ -e "$st/owner" ] && ! alive "$st/owner" || continue
 		n=${st%/*} g=${st##*/g}
-		"$HERE/down" --name "${n##*/}" --guest "$g" >&2 || true
+		[ ! -e "$st/owner" ] || alive "$st/owner" || "$HERE/down" --name "${n##*/}" --guest "$g" >&2 || true
 	done
 }
 # What the machine lacks of these Debian packages is installed.

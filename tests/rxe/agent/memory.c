@@ -29,6 +29,20 @@ static uint8_t pattern_at(uint64_t seed, uint64_t p)
 	return word_at(seed, p / 8) >> 8 * (p % 8);
 }
 
+static void pattern_fill(uint8_t *to, uint64_t len, uint64_t seed, uint64_t at)
+{
+	uint64_t i = 0;
+
+	for (; i < len && (at + i) % 8; i++)
+		to[i] = pattern_at(seed, at + i);
+	for (; i + 8 <= len; i += 8) { /* whole words: eight times as quick, which emulation needs (little-endian CPUs only) */
+		uint64_t word = word_at(seed, (at + i) / 8);
+		memcpy(to + i, &word, 8);
+	}
+	for (; i < len; i++)
+		to[i] = pattern_at(seed, at + i);
+}
+
 static uint8_t guard_at(const uint8_t *p)
 {
 	return 0xa5 ^ (uintptr_t)p;
@@ -78,8 +92,7 @@ int cmd_buf_alloc(const struct args *a)
 	for (uint8_t *p = b->base + len; p < b->map + b->map_len; p++)
 		*p = guard_at(p);
 	if (arg(a, "seed", NULL))
-		for (uint64_t i = 0; i < len; i++)
-			b->base[i] = pattern_at(seed, i);
+		pattern_fill(b->base, len, seed, 0);
 	reply(" buf=%d addr=0x%lx", object_new(BUF, b), (unsigned long)b->base);
 	return 0;
 }
@@ -116,21 +129,27 @@ int cmd_buf_fill(const struct args *a)
 
 	if (!p || !pattern_args(a, &seed, &at))
 		return -1;
-	for (uint64_t i = 0; i < len; i++)
-		p[i] = pattern_at(seed, at + i);
+	pattern_fill(p, len, seed, at);
 	return 0;
 }
 
 int cmd_buf_verify(const struct args *a)
 {
 	uint64_t len, seed, at, bad = 0, first = 0;
+	uint8_t want[4096];
 	uint8_t *p = piece(a, &len);
 
 	if (!p || !pattern_args(a, &seed, &at))
 		return -1;
-	for (uint64_t i = 0; i < len; i++)
-		if (p[i] != pattern_at(seed, at + i) && !bad++)
-			first = i;
+	for (uint64_t done = 0; done < len; done += sizeof want) {
+		uint64_t n = len - done < sizeof want ? len - done : sizeof want;
+		pattern_fill(want, n, seed, at + done);
+		if (!memcmp(p + done, want, n))
+			continue;
+		for (uint64_t i = 0; i < n; i++)
+			if (p[done + i] != want[i] && !bad++)
+				first = done + i;
+	}
 	if (!bad)
 		reply(" match=1");
 	else
