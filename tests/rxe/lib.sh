@@ -95,10 +95,15 @@ net_make() { # $1 MTU, $2 offload on|off
 }
 # Guests whose --attached owner died without a chance to tidy up, in any set of this cache.
 reap() {
-	local st n g
-	for st in "$CACHE"/run/*/g*; do
-		n=${st%/*} g=${st##*/g}
-		[ ! -e "$st/owner" ] || alive "$st/owner" || "$HERE/down" --name "${n##*/}" --guest "$g" >&2 || true
+	local st n
+	for st in "$CACHE"/run/*/{g*,uml}; do
+		[ -e "$st/owner" ] || continue
+		! alive "$st/owner" || continue
+		n=${st%/*} n=${n##*/}
+		case $st in
+		*/uml) XROCE_RXE_NAME=$n "$HERE/uml" down >&2 || true ;;
+		*) "$HERE/down" --name "$n" --guest "${st##*/g}" >&2 || true ;;
+		esac
 	done
 }
 # What the machine lacks of these Debian packages is installed.
