@@ -49,14 +49,15 @@ int cmd_cq_resize(const struct args *a)
 }
 
 /* wc=id:status:opcode:byte_len:imm:qpn:src_qp:flags:vendor_err. imm: the immediate data as a big-endian number, or the
- * invalidated rkey. */
+ * invalidated rkey. rxe (seen: 6.12) hands the kernel's value of "with invalidate" on, 4, which is IBV_WC_IP_CSUM_OK in
+ * verbs.h: a flag that RC and UC never have, so both are taken for it. */
 static void say(const struct ibv_wc *w)
 {
 	uint32_t imm = 0;
 
 	if (w->wc_flags & IBV_WC_WITH_IMM)
 		imm = ntohl(w->imm_data);
-	else if (w->wc_flags & IBV_WC_WITH_INV)
+	else if (w->wc_flags & (IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK))
 		imm = w->invalidated_rkey;
 	reply(" wc=0x%lx:%d:%d:%u:0x%x:0x%x:0x%x:%u:%u", w->wr_id, w->status, w->opcode, w->byte_len, imm, w->qp_num, w->src_qp,
 	      w->wc_flags, w->vendor_err);

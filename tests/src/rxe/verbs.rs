@@ -382,7 +382,7 @@ pub struct Wc {
     pub qpn: u32,
     /// The other end's QP, where known.
     pub src_qp: u32,
-    /// ibv_wc_flags: 1 GRH, 2 with imm, 8 with inv.
+    /// ibv_wc_flags: 1 GRH, 2 with imm, 8 with inv; rxe says 4 for the latter, the kernel's own value.
     pub flags: u32,
     /// What the driver adds.
     pub vendor_err: u32,
@@ -417,7 +417,7 @@ impl Wc {
 
     /// The key that a SEND_WITH_INV made invalid.
     pub fn invalidated(&self) -> Option<u32> {
-        (self.flags & 8 != 0).then_some(self.imm)
+        (self.flags & (8 | 4) != 0).then_some(self.imm)
     }
 }
 
