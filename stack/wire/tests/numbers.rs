@@ -184,6 +184,10 @@ fn credits_by_code() {
     ];
     assert_eq!(table, expected);
     assert_eq!(credit::credits(credit::UNLIMITED), None);
+    for code in 0..31 {
+        assert_eq!(credit::code_for(expected[code as usize]), code);
+        assert_eq!(credit::code_for(expected[code as usize] + 1), if code < 4 { code + 1 } else { code });
+    }
 }
 
 #[test]
