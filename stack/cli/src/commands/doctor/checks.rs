@@ -161,10 +161,11 @@ fn memlock(limits: &str, capabilities: u64) -> Check {
 fn bpf_jit(value: &str) -> Check {
     let found = match value {
         "0" => "off",
-        "" => "unknown",
+        // Shown in the first network namespace only.
+        "" => "not told in this network namespace",
         _ => "on",
     };
-    Check::optional("bpf_jit", found == "on", found, "sysctl net.core.bpf_jit_enable=1")
+    Check::optional("bpf_jit", value != "0", found, "sysctl net.core.bpf_jit_enable=1")
 }
 
 fn huge_pages(meminfo: &str) -> Check {
@@ -237,6 +238,11 @@ mod tests {
         assert!(af_xdp(refused(libc::EAFNOSUPPORT)).remedy.unwrap().contains("CONFIG_XDP_SOCKETS"));
         assert!(bpf("bpf_map", "a map", refused(libc::ENOSYS)).remedy.unwrap().contains("CONFIG_BPF_SYSCALL"));
         assert_eq!(af_xdp(Ok(())).remedy, None);
+    }
+
+    #[test]
+    fn the_jit_is_missed_only_where_it_is_off() {
+        assert_eq!(["0", "1", "2", ""].map(|v| bpf_jit(v).ok), [false, true, true, true]);
     }
 
     #[test]

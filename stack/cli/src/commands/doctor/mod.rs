@@ -83,7 +83,9 @@ fn netdev_check(device: Option<&str>, netdevs: &[Netdev]) -> Check {
             format!("no netdev {device} in this network namespace"),
             "see `ip link`; for another namespace: ip netns exec NAME xroce doctor".into(),
         ),
-        (Some(device), [found, ..], _) => (format!("{device} cannot carry RoCE now"), found.hints.join("; ")),
+        (Some(device), [found, ..], _) => {
+            (format!("{device} cannot carry RoCE now"), found.hints.first().cloned().unwrap_or_default())
+        }
         (None, ..) => (
             "none that is up and can carry RoCE".into(),
             "set one up, or make a pair to try: ip link add veth0 type veth peer name veth1".into(),
@@ -111,6 +113,7 @@ fn json(out: &mut impl Write, report: &Report) -> io::Result<()> {
 }
 
 fn text(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    let mut told = "";
     for check in &report.checks {
         let mark = match (check.ok, check.required) {
             (true, _) => "ok",
@@ -119,7 +122,9 @@ fn text(out: &mut impl Write, report: &Report) -> io::Result<()> {
         };
         writeln!(out, "{mark:<8} {:<14} {}", check.name, check.found)?;
         if let Some(remedy) = &check.remedy {
-            writeln!(out, "{:<23} → {remedy}", "")?;
+            let words = if remedy == told { "as above" } else { remedy };
+            writeln!(out, "{:<23} → {words}", "")?;
+            told = remedy;
         }
     }
     writeln!(out)?;

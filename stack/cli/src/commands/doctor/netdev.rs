@@ -135,7 +135,7 @@ impl Sys {
     }
 }
 
-/// What stands between this netdev and good service, most important first.
+/// What stands between this netdev and good service; what makes it unusable comes first.
 fn hints(netdev: &Netdev, offloads: sys::Offloads, has_hardware: bool) -> Vec<String> {
     let name = &netdev.name;
     let mut hints = Vec::new();
@@ -146,12 +146,6 @@ fn hints(netdev: &Netdev, offloads: sys::Offloads, has_hardware: bool) -> Vec<St
     if !netdev.up {
         hints.push(format!("down: ip link set {name} up"));
     }
-    for device in &netdev.rdma {
-        hints.push(format!(
-            "the kernel's {device} sits on it; XDP takes RoCE packets away from it: rdma link delete {device}, \
-             or use another netdev"
-        ));
-    }
     match netdev.path_mtu {
         None => hints.push(format!("MTU {} is too small for RoCE: ip link set {name} mtu 1500", netdev.mtu)),
         Some(4096) => {}
@@ -160,6 +154,12 @@ fn hints(netdev: &Netdev, offloads: sys::Offloads, has_hardware: bool) -> Vec<St
                 "path MTU {path}; for 4096 both ends and the switches need: ip link set {name} mtu 4200"
             ));
         }
+    }
+    for device in &netdev.rdma {
+        hints.push(format!(
+            "the kernel's {device} sits on it; XDP takes RoCE packets away from it: rdma link delete {device}, \
+             or use another netdev"
+        ));
     }
     if let Some(xdp) = netdev.xdp {
         if !xdp.native {
