@@ -74,12 +74,28 @@ impl Sleeper {
         self.fd.take();
     }
 
-    /// There is work: wakes the thread if it sleeps as deep as `depth` or deeper. No system call otherwise.
+    /// There is work: wakes the thread if it is [`Asleep`](Depth::Asleep). No system call otherwise.
     #[inline]
-    pub fn wake(&self, depth: Depth) {
+    pub fn wake(&self) {
+        self.wake_if(|depth| depth == Depth::Asleep as u8);
+    }
+
+    /// Somebody relies on the thread from now on: ends its [`Patrol`](Depth::Patrol). No system call otherwise.
+    #[inline]
+    pub fn call(&self) {
+        self.wake_if(|depth| depth == Depth::Patrol as u8);
+    }
+
+    /// Wakes the thread however it sleeps.
+    pub fn rouse(&self) {
+        self.wake_if(|depth| depth != Depth::Awake as u8);
+    }
+
+    #[inline]
+    fn wake_if(&self, wanted: impl Fn(u8) -> bool) {
+        // Pairs with the fence in `lie_down`.
         fence(Ordering::SeqCst);
-        let now = self.depth.load(Ordering::Relaxed);
-        if now >= depth as u8 && now != Depth::Awake as u8 {
+        if wanted(self.depth.load(Ordering::Relaxed)) {
             self.wake_slow();
         }
     }
@@ -110,7 +126,9 @@ mod tests {
     #[test]
     fn nobody_asleep_costs_no_signal() {
         let s = Sleeper::new().unwrap();
-        s.wake(Depth::Patrol);
+        s.wake();
+        s.call();
+        s.rouse();
         assert!(!s.fd.take());
     }
 
@@ -118,9 +136,19 @@ mod tests {
     fn a_patrol_is_woken_only_when_it_is_needed() {
         let s = Sleeper::new().unwrap();
         s.lie_down(Depth::Patrol);
-        s.wake(Depth::Asleep);
+        s.wake();
         assert!(!s.fd.take(), "a doorbell leaves it alone");
-        s.wake(Depth::Patrol);
+        s.call();
+        assert!(s.fd.take());
+    }
+
+    #[test]
+    fn who_is_on_duty_needs_no_call() {
+        let s = Sleeper::new().unwrap();
+        s.lie_down(Depth::Asleep);
+        s.call();
+        assert!(!s.fd.take());
+        s.rouse();
         assert!(s.fd.take());
     }
 
@@ -163,7 +191,7 @@ mod tests {
         });
         for _ in 0..ROUNDS {
             work.store(true, Ordering::Release);
-            s.wake(Depth::Asleep);
+            s.wake();
             while work.load(Ordering::Acquire) {
                 std::hint::spin_loop();
                 std::thread::yield_now();
