@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use xroce_port::Port;
-use xroce_transport::Instant;
+use xroce_transport::instant::Instant;
 
 /// A clock that starts near zero when the engine starts. `clock_gettime(CLOCK_MONOTONIC)` is answered by the vDSO, without
 /// a system call.

@@ -6,7 +6,7 @@
 use crate::notify::Notices;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use xroce_transport::Cq;
+use xroce_transport::cq::Cq;
 
 /// A completion channel: the numbers of completion queues that have something to say.
 pub type Channel = Notices<u64>;

@@ -11,7 +11,7 @@ use crate::token::{Broken, Token};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use xroce_transport::Instant;
+use xroce_transport::instant::Instant;
 use xroce_wire::Qpn;
 
 /// Where other shards leave packets for a shard and wake it.
@@ -150,6 +150,16 @@ impl Shard {
         let (until, now) = core.prepare_to_sleep(fds);
         // Under the token: whoever steps next sees it.
         self.sleeper.alarm(until);
+        Some(until.map(|at| at.since_ns(now)))
+    }
+
+    /// As [`prepare_to_sleep`](Shard::prepare_to_sleep) for an application thread, which sleeps outside the bed.
+    pub(crate) fn prepare_to_doze(&self, fds: &mut Vec<RawFd>) -> Option<Option<u64>> {
+        let mut core = self.token.try_take()?;
+        if !self.bells.is_empty() || !core.is_idle(&self.common) {
+            return None;
+        }
+        let (until, now) = core.prepare_to_sleep(fds);
         Some(until.map(|at| at.since_ns(now)))
     }
 

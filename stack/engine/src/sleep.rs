@@ -8,7 +8,7 @@ use crate::sys::{self, EventFd, Take};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
-use xroce_transport::Instant;
+use xroce_transport::instant::Instant;
 
 /// How deep the thread sleeps, that is, what is worth waking it for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

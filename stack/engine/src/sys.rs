@@ -106,6 +106,18 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Sixteen bytes that nobody can guess.
+///
+/// # Errors
+/// What `getrandom(2)` says; since Linux 5.6 only on systems that have just started.
+pub fn random() -> io::Result<[u64; 2]> {
+    let mut words = [0u64; 2];
+    let len = std::mem::size_of_val(&words);
+    // SAFETY: `words` is `len` writable bytes, and any bytes make valid integers.
+    let got = unsafe { libc::getrandom(words.as_mut_ptr().cast(), len, 0) };
+    if got == len as isize { Ok(words) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Asks that sleeps of the calling thread end within a microsecond of their time (the default slack is 50 µs). Best effort.
 pub fn tighten_timer_slack() {
     const SLACK_NS: libc::c_ulong = 1_000;
