@@ -173,7 +173,7 @@ impl Core {
         let mut work = self.receive(common, now, budget.rx);
         for _ in 0..budget.bells {
             let Some(qpn) = bells.pop() else { break };
-            self.endpoint.doorbell(qpn);
+            self.endpoint.doorbell(now, qpn);
             work += 1;
         }
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {

@@ -27,7 +27,8 @@ use xroce_port::{Capabilities, Port, PortCounters};
 use xroce_transport::cq::Cq;
 use xroce_transport::memory::Memory;
 use xroce_transport::qp::state::{AddressVector, QpAttr, QpState};
-use xroce_transport::{CreateQpError, Endpoint, EndpointConfig, Limits, QpHandle, QpInfo, QpInit, QpPath, QpnSpace};
+use xroce_transport::qp::{ModifyQpError, QpHandle, QpInfo, QpInit};
+use xroce_transport::{CreateQpError, Endpoint, EndpointConfig, Limits, QpPath, QpnSpace};
 use xroce_wire::{Gid, PathMtu, Qpn};
 
 /// The 16-bit index of a QP number: the most queue pairs there can be.
@@ -54,7 +55,7 @@ pub struct EngineConfig {
     pub max_mr: u32,
     /// How long the step to RTR waits for the next hop to answer.
     pub resolve_wait: Duration,
-    /// Secret behind keys and the start of PSNs; None draws it from the kernel. Given by tests that must repeat.
+    /// Secret behind the keys of memory regions; None draws it from the kernel. Given by tests that must repeat.
     pub seed: Option<u64>,
 }
 
@@ -159,7 +160,7 @@ impl Engine {
         let memory = Arc::new(Memory::new(seed, config.max_mr, 0));
         let network = Arc::new(network);
         let common = Arc::new(common(ports.len())?);
-        let shards = shards(ports, &common, &memory, &config, seed[0]);
+        let shards = shards(ports, &common, &memory, &config);
         let mut workers = Vec::new();
         for shard in &shards {
             workers.extend(Worker::start(shard, config.progress).map_err(system("start the poll thread"))?);
@@ -440,7 +441,7 @@ pub enum ModifyError {
         /// The queue pair.
         qpn: Qpn,
         /// What is wrong with the call.
-        source: xroce_transport::ModifyQpError,
+        source: ModifyQpError,
     },
     /// The address vector names a GID index that the port does not have.
     #[error("QP {qpn}: {name} has no GID at index {index}; it has {have:?}")]
@@ -515,7 +516,6 @@ fn shards(
     common: &Arc<Common>,
     memory: &Arc<Memory>,
     config: &EngineConfig,
-    seed: u64,
 ) -> Vec<Arc<Shard>> {
     let stride = ports.len() as u32;
     let clock = Clock::start();
@@ -525,8 +525,8 @@ fn shards(
             EndpointConfig {
                 qpns: QpnSpace { process_slot: 0, offset, stride },
                 max_qp: config.max_qp.div_ceil(stride),
-                limits: config.limits.clone(),
-                seed: seed.wrapping_add(u64::from(offset)),
+                limits: config.limits,
+                ..EndpointConfig::default()
             },
             memory.clone(),
         );

@@ -21,8 +21,6 @@ pub enum AsyncEventKind {
     CommEst,
     /// A queue pair in SQD has sent and seen acknowledged what it had begun (`IBV_EVENT_SQ_DRAINED`).
     SqDrained,
-    /// The last receive of a shared receive queue's queue pair was taken (`IBV_EVENT_QP_LAST_WQE_REACHED`).
-    LastWqeReached,
     /// Frames pass again (`IBV_EVENT_PORT_ACTIVE`).
     PortActive,
     /// Frames do not pass; queue pairs keep retrying as they would over a lossy wire (`IBV_EVENT_PORT_ERR`).
@@ -60,7 +58,8 @@ impl From<xroce_transport::Event> for AsyncEvent {
             EventKind::QpReqErr => AsyncEventKind::QpReqErr,
             EventKind::QpAccessErr => AsyncEventKind::QpAccessErr,
             EventKind::CqErr => AsyncEventKind::CqErr,
-            EventKind::LastWqeReached => AsyncEventKind::LastWqeReached,
+            // What this version has no name for is at least not lost.
+            _ => AsyncEventKind::QpFatal,
         };
         AsyncEvent { kind, qpn: event.qpn, cq: event.cq }
     }
