@@ -30,11 +30,6 @@ impl CqRecord {
         self.channel.as_ref()
     }
 
-    /// Its notice was fetched from the channel; the next wake-up puts in another.
-    pub fn notice_fetched(&self) {
-        self.in_channel.store(false, Ordering::SeqCst);
-    }
-
     fn wake(&self) {
         if let Some(channel) = &self.channel
             && !self.in_channel.swap(true, Ordering::SeqCst)
@@ -101,12 +96,21 @@ impl CqTable {
 
     /// An armed queue got a completion: its channel becomes readable. No allocation; one `write` system call.
     pub fn wake(&self, id: u64) {
+        self.with(id, CqRecord::wake);
+    }
+
+    /// The queue's notice was fetched from its channel; the next wake-up puts in another.
+    pub fn notice_fetched(&self, id: u64) {
+        self.with(id, |record| record.in_channel.store(false, Ordering::SeqCst));
+    }
+
+    fn with(&self, id: u64, f: impl FnOnce(&CqRecord)) {
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = places.get((id & 0xffff_ffff) as usize)
             && u64::from(place.generation) == id >> 32
             && let Some(record) = &place.record
         {
-            record.wake();
+            f(record);
         }
     }
 
@@ -137,7 +141,7 @@ mod tests {
         table.wake(id);
         table.wake(id);
         assert_eq!((channel.try_next(), channel.try_next()), (Some(id), None));
-        record.notice_fetched();
+        table.notice_fetched(id);
         table.wake(id);
         assert_eq!(channel.try_next(), Some(id));
         assert_eq!(channel.lost(), 0);

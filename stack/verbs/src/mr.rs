@@ -248,6 +248,10 @@ impl Mr {
     /// # Errors
     /// See [`RegError`]; the region is then as it was.
     pub fn rereg(&mut self, pd: Option<&Pd>, access: Option<Access>) -> Result<(), RegError> {
+        if let Some(other) = pd.filter(|other| !std::ptr::eq(Arc::as_ptr(other.context()), self.context())) {
+            // A domain of another device: its number means something else here.
+            return Err(RegError::UnknownPd { pd: other.raw() });
+        }
         let change = Rereg { pd: pd.map(Pd::raw), translation: None, access };
         let (info, grace) = self.context().engine.memory().reregister(self.lkey(), change)?;
         wait(&grace);
