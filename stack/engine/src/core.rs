@@ -67,10 +67,14 @@ pub struct ShardCounters {
     pub rx_other_station: u64,
     /// Received frames that are not IP.
     pub rx_not_ip: u64,
+    /// Received frames of a VLAN that is not the device's, or untagged ones on a device in a VLAN.
+    pub rx_other_vlan: u64,
     /// Received frames and inner packets of queue pairs of another shard, handed over.
     pub handed_over: u64,
     /// The same, dropped because the other shard's inbox was full.
     pub hand_over_drops: u64,
+    /// Packets written for a path without a next hop, and lost.
+    pub no_next_hop: u64,
     /// Packets that went over the inner wire.
     pub local: u64,
     /// Steps that had something to send and no frame for it.
@@ -109,10 +113,12 @@ pub struct Core {
     /// Next hops of this shard's queue pairs.
     pub paths: PathTable,
     loopback: Loopback,
+    void: Box<[u8]>,
     reader: Reader,
     clock: Clock,
     owner: Owner,
     mac: [u8; 6],
+    vlan: Option<u16>,
     stalled: bool,
     counters: ShardCounters,
 }
@@ -124,17 +130,27 @@ const LOOPBACK_SLOTS: usize = 256;
 pub(crate) const MAX_PACKET_LEN: usize = 4096 + 128;
 
 impl Core {
-    pub(crate) fn new(port: Box<dyn Port>, endpoint: Endpoint, reader: Reader, clock: Clock, owner: Owner) -> Core {
+    /// `vlan`: the VLAN that the device's frames carry.
+    pub(crate) fn new(
+        port: Box<dyn Port>,
+        endpoint: Endpoint,
+        reader: Reader,
+        clock: Clock,
+        owner: Owner,
+        vlan: Option<u16>,
+    ) -> Core {
         let mac = port.capabilities().mac;
         Core {
             port,
             endpoint,
             paths: PathTable::default(),
             loopback: Loopback::new(LOOPBACK_SLOTS, MAX_PACKET_LEN),
+            void: vec![0; MAX_PACKET_LEN].into_boxed_slice(),
             reader,
             clock,
             owner,
             mac,
+            vlan,
             stalled: false,
             counters: ShardCounters::default(),
         }
@@ -193,6 +209,7 @@ impl Core {
         for i in 0..from_wire {
             let frame = self.port.rx_frame(i);
             match l2::parse(frame.head, self.mac) {
+                Ok(l2) if l2.vlan != self.vlan => self.counters.rx_other_vlan += 1,
                 Ok(l2) => {
                     let meta = RxMeta { vlan: l2.vlan, local: false };
                     let packet = RxPacket { head: &frame.head[l2.len..], tail: frame.tail };
@@ -242,7 +259,7 @@ impl Core {
     }
 
     fn send(&mut self, now: Instant, max: usize) -> usize {
-        let mut sink = Sink::new(&mut *self.port, &self.paths, &mut self.loopback);
+        let mut sink = Sink::new(&mut *self.port, &self.paths, &mut self.loopback, &mut self.void);
         let mut sent = 0;
         while sent < max
             && let Some(transmit) = self.endpoint.poll_transmit(now, &mut sink)
@@ -251,6 +268,7 @@ impl Core {
             sent += 1;
         }
         self.stalled = sink.refused();
+        self.counters.no_next_hop += sink.voided();
         self.counters.tx_stalls += u64::from(self.stalled);
         sent
     }

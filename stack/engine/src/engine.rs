@@ -11,7 +11,6 @@ use crate::event::AsyncEvent;
 use crate::handover::Inbox;
 use crate::network::Network;
 use crate::notify::Notices;
-use crate::path::PathId;
 use crate::progress::{Progress, Worker};
 use crate::shard::{Mailbox, Shard};
 use crate::sleep::Sleeper;
@@ -22,13 +21,13 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use xroce_port::{Capabilities, Port, PortCounters};
 use xroce_transport::cq::Cq;
 use xroce_transport::memory::Memory;
 use xroce_transport::qp::state::{AddressVector, QpAttr, QpState};
 use xroce_transport::qp::{ModifyQpError, QpHandle, QpInfo, QpInit};
-use xroce_transport::{CreateQpError, Endpoint, EndpointConfig, Limits, QpPath, QpnSpace};
+use xroce_transport::{CreateQpError, Endpoint, EndpointConfig, Limits, PathId, QpPath, QpnSpace};
 use xroce_wire::{Gid, PathMtu, Qpn};
 
 /// The 16-bit index of a QP number: the most queue pairs there can be.
@@ -160,7 +159,7 @@ impl Engine {
         let memory = Arc::new(Memory::new(seed, config.max_mr, 0));
         let network = Arc::new(network);
         let common = Arc::new(common(ports.len())?);
-        let shards = shards(ports, &common, &memory, &config);
+        let shards = shards(ports, &common, &memory, &config, network.vlan());
         let mut workers = Vec::new();
         for shard in &shards {
             workers.extend(Worker::start(shard, config.progress).map_err(system("start the poll thread"))?);
@@ -342,7 +341,7 @@ impl Engine {
             let path = resolved.map(|(src, hop)| {
                 let av = attr.ah_attr.as_ref().expect("only an address vector is resolved");
                 QpPath {
-                    path: core.paths.insert(src, av.dgid, &hop),
+                    path: core.paths.insert(src, av.dgid, av.sl, &hop, Instant::now()),
                     src,
                     dst: av.dgid,
                     hop_limit: if av.hop_limit == 0 { hop.hop_limit } else { av.hop_limit },
@@ -516,6 +515,7 @@ fn shards(
     common: &Arc<Common>,
     memory: &Arc<Memory>,
     config: &EngineConfig,
+    vlan: Option<u16>,
 ) -> Vec<Arc<Shard>> {
     let stride = ports.len() as u32;
     let clock = Clock::start();
@@ -530,7 +530,7 @@ fn shards(
             },
             memory.clone(),
         );
-        let core = Core::new(port, endpoint, memory.reader(), clock, Owner { offset, stride });
+        let core = Core::new(port, endpoint, memory.reader(), clock, Owner { offset, stride }, vlan);
         let bells = Doorbell::new(QPN_INDICES, QPN_INDICES.div_ceil(stride));
         Arc::new(Shard::new(index, core, common.clone(), bells, config.budget))
     };

@@ -21,6 +21,7 @@ pub mod netdev;
 pub mod network;
 pub mod nexthop;
 pub mod notify;
+pub mod path;
 pub mod progress;
 pub mod shard;
 mod sink;
@@ -30,4 +31,5 @@ pub mod token;
 pub mod watch;
 
 pub use engine::{Engine, EngineConfig};
+pub use network::interface_names;
 pub use progress::Progress;

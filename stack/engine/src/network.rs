@@ -8,10 +8,19 @@ use crate::gid::GidTable;
 use crate::netdev::{AddressState, InterfaceAddress, Mac, Monitor, MonitorError, Netdev, PortState};
 use crate::nexthop::{DEFAULT_HOP_LIMIT, NextHop, NextHopKind, ResolveError, Resolver};
 use std::collections::HashMap;
+use std::io;
 use std::net::IpAddr;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use xroce_wire::Gid;
+
+/// The names of all interfaces of the calling thread's network namespace.
+///
+/// # Errors
+/// What the kernel says.
+pub fn interface_names() -> io::Result<Vec<String>> {
+    crate::sys::interface_names()
+}
 
 /// The network of a port that belongs to no netdev: every station is on the link and known by name.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +61,7 @@ pub struct NetworkState {
 #[derive(Debug)]
 pub struct Network {
     hops: Hops,
+    vlan: Option<u16>,
     state: RwLock<NetworkState>,
 }
 
@@ -69,7 +79,8 @@ impl Network {
             mtu: facts.mtu,
             port_state: facts.state,
         };
-        Ok((Network { hops: Hops::Kernel(netdev.resolver()), state: RwLock::new(state) }, monitor))
+        let vlan = facts.vlan_id();
+        Ok((Network { hops: Hops::Kernel(netdev.resolver()), vlan, state: RwLock::new(state) }, monitor))
     }
 
     /// A network without a kernel behind it.
@@ -81,7 +92,20 @@ impl Network {
             mtu: fixed.mtu,
             port_state: PortState::Active,
         };
-        Network { hops: Hops::Fixed(fixed), state: RwLock::new(state) }
+        Network { hops: Hops::Fixed(fixed), vlan: None, state: RwLock::new(state) }
+    }
+
+    /// The VLAN that every frame of the device carries.
+    pub fn vlan(&self) -> Option<u16> {
+        self.vlan
+    }
+
+    /// The kernel's look-up, where there is a kernel behind the network.
+    pub(crate) fn resolver(&self) -> Option<&Resolver> {
+        match &self.hops {
+            Hops::Kernel(resolver) => Some(resolver),
+            Hops::Fixed(_) => None,
+        }
     }
 
     /// What is so now.

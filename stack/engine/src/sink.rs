@@ -13,8 +13,10 @@ pub(crate) struct Sink<'a> {
     port: &'a mut dyn Port,
     paths: &'a PathTable,
     loopback: &'a mut Loopback,
+    void: &'a mut [u8],
     reserved: Reserved,
     refused: bool,
+    voided: u64,
 }
 
 /// What the last reservation is made of.
@@ -24,11 +26,19 @@ enum Reserved {
     /// A frame of the port, with this many bytes of link-layer header.
     Frame(usize),
     Slot,
+    /// Nowhere: the path cannot be used now.
+    Void,
 }
 
 impl<'a> Sink<'a> {
-    pub(crate) fn new(port: &'a mut dyn Port, paths: &'a PathTable, loopback: &'a mut Loopback) -> Sink<'a> {
-        Sink { port, paths, loopback, reserved: Reserved::Nothing, refused: false }
+    /// `void` has room for the longest packet there is.
+    pub(crate) fn new(
+        port: &'a mut dyn Port,
+        paths: &'a PathTable,
+        loopback: &'a mut Loopback,
+        void: &'a mut [u8],
+    ) -> Sink<'a> {
+        Sink { port, paths, loopback, void, reserved: Reserved::Nothing, refused: false, voided: 0 }
     }
 
     /// The packet reserved last is complete with its first `len` bytes.
@@ -36,6 +46,7 @@ impl<'a> Sink<'a> {
         match std::mem::replace(&mut self.reserved, Reserved::Nothing) {
             Reserved::Frame(header) => self.port.tx_commit(header + len),
             Reserved::Slot => self.loopback.commit(len),
+            Reserved::Void => self.voided += 1,
             Reserved::Nothing => debug_assert!(false, "committed without a reservation"),
         }
     }
@@ -43,6 +54,11 @@ impl<'a> Sink<'a> {
     /// Whether some reservation was refused: the transport has more to send than there was room for.
     pub(crate) fn refused(&self) -> bool {
         self.refused
+    }
+
+    /// Packets that were written for a path that cannot be used.
+    pub(crate) fn voided(&self) -> u64 {
+        self.voided
     }
 }
 
@@ -75,8 +91,13 @@ impl TxSink for Sink<'_> {
                     None
                 }
             },
-            // The path went away under the queue pair; its retries end as on any dead wire.
-            None => None,
+            // No next hop now. The packet is lost as on a dead wire and retries repair it or end it; to refuse it here would
+            // hold up every other queue pair of the shard behind this one.
+            None => {
+                let head = self.void.get_mut(..len)?;
+                self.reserved = Reserved::Void;
+                Some(TxPacket { head, tail: &mut [] })
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! In: nothing but arguments. Out: owned descriptors and `io::Error`. This is the only file of the poll loop with `unsafe`.
 #![allow(unsafe_code)]
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
@@ -118,6 +119,30 @@ pub fn random() -> io::Result<[u64; 2]> {
     if got == len as isize { Ok(words) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The names of all interfaces of the calling thread's network namespace, by index.
+///
+/// # Errors
+/// What the kernel says.
+pub fn interface_names() -> io::Result<Vec<String>> {
+    // SAFETY: if_nameindex takes nothing; its result is freed below.
+    let list = unsafe { libc::if_nameindex() };
+    if list.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let mut names = Vec::new();
+    let mut at = list;
+    // SAFETY: the list ends with an entry whose name is null, every other name is a C string, and none is used after the
+    // list is freed.
+    unsafe {
+        while !(*at).if_name.is_null() {
+            names.push(CStr::from_ptr((*at).if_name).to_string_lossy().into_owned());
+            at = at.add(1);
+        }
+        libc::if_freenameindex(list);
+    }
+    Ok(names)
+}
+
 /// Asks that sleeps of the calling thread end within a microsecond of their time (the default slack is 50 µs). Best effort.
 pub fn tighten_timer_slack() {
     const SLACK_NS: libc::c_ulong = 1_000;
@@ -156,6 +181,11 @@ mod tests {
         let start = Instant::now();
         assert_eq!(wait(&mut [], Some(2_000_000)).unwrap(), 0);
         assert!(start.elapsed().as_nanos() >= 2_000_000);
+    }
+
+    #[test]
+    fn there_is_a_loopback_interface() {
+        assert!(interface_names().unwrap().contains(&"lo".to_owned()));
     }
 
     #[test]

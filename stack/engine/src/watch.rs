@@ -7,17 +7,16 @@
 
 use crate::core::Common;
 use crate::event::{AsyncEvent, AsyncEventKind};
-use crate::netdev::{Change, Mac, Monitor, PortState};
+use crate::netdev::{Change, Monitor, PortState};
 use crate::network::Network;
 use crate::shard::Shard;
 use crate::sys::{self, EventFd, Take};
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use xroce_wire::Gid;
 
 /// Told the addresses of the device whenever they change: what filters frames in front of the port must know them.
@@ -79,21 +78,22 @@ struct Watcher {
     common: Arc<Common>,
 }
 
+/// How long to leave a kernel alone that could not be asked.
+const RETRY: Duration = Duration::from_millis(100);
+
 impl Watcher {
     fn run(mut self, stop: &AtomicBool, wake: &EventFd) {
-        /// How long to leave a kernel alone that could not be asked.
-        const RETRY: Duration = Duration::from_millis(100);
         let mut fds = [sys::readable(self.config.monitor.as_raw_fd()), sys::readable(wake.as_raw_fd())];
         while !stop.load(Ordering::SeqCst) {
-            if let Err(error) = sys::wait(&mut fds, None) {
+            let until_ns = self.next_look_up();
+            if let Err(error) = sys::wait(&mut fds, until_ns) {
                 tracing::warn!(%error, "cannot wait for news of the netdev");
                 std::thread::sleep(RETRY);
             }
             match self.config.monitor.poll() {
                 Ok(changes) => {
-                    let gone = changes.contains(&Change::Gone);
                     self.apply(&changes);
-                    if gone {
+                    if changes.contains(&Change::Gone) {
                         return;
                     }
                 }
@@ -102,11 +102,24 @@ impl Watcher {
                     std::thread::sleep(RETRY);
                 }
             }
+            self.look_up();
         }
     }
 
+    /// Nanoseconds until some path is due to be looked up again; None if there is none.
+    ///
+    /// A path that is made meanwhile has just been looked up, so it is not due before this thread would wake for others, or
+    /// before [`IDLE`] at the latest.
+    fn next_look_up(&self) -> Option<u64> {
+        /// Shorter than any interval of the path table.
+        const IDLE: Duration = Duration::from_secs(1);
+        let now = Instant::now();
+        let due = self.shards.iter().filter_map(|s| s.inspect(|core| core.paths.next_due(now)).ok().flatten()).min();
+        let wait = due.map_or(IDLE, |at| at.saturating_duration_since(now).min(IDLE));
+        u64::try_from(wait.as_nanos()).ok()
+    }
+
     fn apply(&mut self, changes: &[Change]) {
-        let mut resolve_all = false;
         let mut gids_changed = false;
         for change in changes {
             match *change {
@@ -114,22 +127,41 @@ impl Watcher {
                 Change::LinkUp => self.link(PortState::Active),
                 Change::LinkDown => self.link(PortState::Down),
                 Change::MtuChanged { mtu } => self.network.state_mut().mtu = mtu,
-                Change::MacChanged { mac } => {
-                    self.own_mac(mac);
-                    resolve_all = true;
-                }
-                Change::NeighbourChanged { address, mac: Some(mac) } => self.neighbour(address, mac),
-                Change::RouteChanged | Change::Overrun => resolve_all = true,
                 Change::Gone => self.tell(AsyncEventKind::DeviceFatal),
-                // A neighbour that does not answer may come back; until then its old address is as good as any.
                 _ => {}
             }
         }
         if gids_changed {
             self.addresses();
         }
-        if resolve_all {
-            self.resolve_all();
+        if !changes.is_empty() {
+            let now = Instant::now();
+            for shard in &self.shards {
+                let _ = shard.control(|core, _| {
+                    for change in changes {
+                        if let Change::MacChanged { mac } = change {
+                            core.set_mac(mac.0);
+                        }
+                        core.paths.apply(change, now);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Looks up the paths that are due: asks the kernel without the shard's token, for that may take a while.
+    fn look_up(&self) {
+        let Some(resolver) = self.network.resolver() else { return };
+        for shard in &self.shards {
+            let now = Instant::now();
+            if !shard.inspect(|core| core.paths.next_due(now).is_some_and(|at| at <= now)).unwrap_or(false) {
+                continue;
+            }
+            let Ok(queries) = shard.control(|core, _| core.paths.due(now)) else { continue };
+            for query in &queries {
+                let answer = resolver.answer(query);
+                let _ = shard.control(|core, _| core.paths.complete(answer, Instant::now()));
+            }
         }
     }
 
@@ -149,33 +181,6 @@ impl Watcher {
             PortState::Active => AsyncEventKind::PortActive,
             PortState::Down => AsyncEventKind::PortErr,
         });
-    }
-
-    fn own_mac(&self, mac: Mac) {
-        for shard in &self.shards {
-            let _ = shard.control(|core, _| core.set_mac(mac.0));
-        }
-    }
-
-    fn neighbour(&self, address: IpAddr, mac: Mac) {
-        for shard in &self.shards {
-            let _ = shard.control(|core, _| core.paths.neighbour_changed(address, mac));
-        }
-    }
-
-    /// Looks every path up again, without waiting for anybody: an answer that is still to come is news of its own.
-    fn resolve_all(&self) {
-        for shard in &self.shards {
-            let Ok(ends) = shard.inspect(|core| core.paths.ends()) else { continue };
-            for (path, src, dst) in ends {
-                match self.network.resolve(src, dst, Duration::ZERO) {
-                    Ok(hop) => {
-                        let _ = shard.control(|core, _| core.paths.update(path, &hop));
-                    }
-                    Err(error) => tracing::debug!(%error, "a path keeps its old next hop"),
-                }
-            }
-        }
     }
 
     fn tell(&self, kind: AsyncEventKind) {

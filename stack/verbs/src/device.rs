@@ -89,7 +89,7 @@ impl Device {
     /// # Errors
     /// What the kernel says.
     pub fn list() -> io::Result<Vec<Device>> {
-        Ok(netdev::names()?.into_iter().map(|name| Device { name }).collect())
+        Ok(xroce_engine::interface_names()?.into_iter().map(|name| Device { name }).collect())
     }
 
     /// The netdev's name.
@@ -176,7 +176,8 @@ impl DeviceBuilder {
         self
     }
 
-    /// Puts something around every port before it is used: a capture, a fault injector. Called again, it goes around that.
+    /// Puts something around the port (the first, where there are several) before it is used: a capture, a fault injector.
+    /// Called again, it goes around that.
     pub fn wrap(mut self, wrap: impl FnOnce(Box<dyn Port>) -> Box<dyn Port> + Send + 'static) -> DeviceBuilder {
         self.wraps.push(Box::new(wrap));
         self
@@ -192,9 +193,9 @@ impl DeviceBuilder {
             Source::Netdev(xdp) => open_netdev(xdp)?,
             Source::Ports { ports, network } => (ports, Network::fixed(network), None),
         };
-        if let Some(first) = ports.pop() {
-            // One port is the rule; a wrapper that is called once goes around the last.
-            ports.push(wraps.into_iter().fold(first, |port, wrap| wrap(port)));
+        if !ports.is_empty() {
+            let first = ports.remove(0);
+            ports.insert(0, wraps.into_iter().fold(first, |port, wrap| wrap(port)));
         }
         Ok(Context::new(Engine::start(ports, network, watch, config)?))
     }
@@ -218,7 +219,6 @@ fn open_netdev(mut xdp: XdpConfig) -> Result<Opened, OpenError> {
             netdev.facts().name
         );
     }
-    let vlan = netdev.facts().vlan_id();
     let (network, monitor) = Network::of_netdev(&netdev)?;
     let addresses: Vec<IpAddr> = network.state().gids.iter().map(|entry| entry.address).collect();
     xdp.addresses.clone_from(&addresses);
@@ -226,7 +226,7 @@ fn open_netdev(mut xdp: XdpConfig) -> Result<Opened, OpenError> {
     let mut filter = Filter { map: port.addresses().try_clone()?, known: addresses };
     let on_addresses = Box::new(move |gids: &[Gid]| filter.set(gids));
     let watch = WatchConfig { monitor, on_addresses: Some(on_addresses) };
-    Ok((vec![Box::new(port)], network.in_vlan(vlan), Some(watch)))
+    Ok((vec![Box::new(port)], network, Some(watch)))
 }
 
 /// The interface whose frames the port carries: the parent of a VLAN, else the netdev itself.
