@@ -95,6 +95,9 @@ impl AttachError {
 }
 
 fn program_on(ifindex: u32) -> u32 {
+    if ifindex == 0 {
+        return 0;
+    }
     let query = |flags| sys::query_program_id(ifindex as i32, flags).unwrap_or(0);
     match query(XDP_FLAGS_DRV_MODE) {
         0 => query(XDP_FLAGS_SKB_MODE),

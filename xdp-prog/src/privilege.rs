@@ -55,6 +55,11 @@ fn missing_from(effective: u64, needed: &[Capability]) -> Vec<Capability> {
     needed.iter().copied().filter(|&c| !has(c.bit()) && !stands_in(c)).collect()
 }
 
+/// The calling thread holds all of `needed`, as far as can be told.
+pub(crate) fn holds_all(needed: &[Capability]) -> bool {
+    effective().is_some_and(|mask| missing_from(mask, needed).is_empty())
+}
+
 fn list(capabilities: &[Capability]) -> String {
     capabilities.iter().map(Capability::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -4,7 +4,7 @@
 use crate::addresses::AddressFilter;
 use crate::attach::{AttachError, AttachMode, Attachment};
 use crate::counters::Counters;
-use crate::privilege::{Capability, explain_denied, memlock_limit};
+use crate::privilege::{Capability, explain_denied, holds_all, memlock_limit};
 use crate::skel::RoceSkelBuilder;
 use crate::sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -218,12 +218,14 @@ impl Program {
 fn explain_load_error(error: &libbpf_rs::Error) -> LoadError {
     let needed = [Capability::NetAdmin, Capability::Bpf];
     let said = LIBBPF_SAID.take();
-    match error.kind() {
-        ErrorKind::PermissionDenied if !said.contains("verifier") && !said.contains("LOG") => match memlock_limit() {
-            // Kernels before 5.11 answer EPERM for both; they are the only ones where the limit matters.
-            Some(limit) if said.contains("RLIMIT_MEMLOCK") => LoadError::Memlock { limit },
-            _ => LoadError::Denied { why: explain_denied(&needed) },
-        },
-        _ => LoadError::Refused { detail: format!("{error:#}; libbpf: {}", said.trim()) },
+    // The verifier's refusal is EACCES, which is a "permission" too.
+    let by_verifier = said.contains("BEGIN PROG LOAD LOG");
+    if error.kind() != ErrorKind::PermissionDenied || by_verifier {
+        return LoadError::Refused { detail: format!("{error:#}; libbpf: {}", said.trim()) };
+    }
+    match memlock_limit() {
+        // Kernels before 5.11 answer EPERM for a low limit, too: libbpf then speaks of it, but also at every other EPERM.
+        Some(limit) if said.contains("RLIMIT_MEMLOCK") && holds_all(&needed) => LoadError::Memlock { limit },
+        _ => LoadError::Denied { why: explain_denied(&needed) },
     }
 }

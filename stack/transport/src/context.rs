@@ -17,7 +17,7 @@ use crate::wc::Wc;
 const MAX_EVENTS: usize = 4096;
 
 /// What leaves an endpoint beside packets.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Outbox {
     pub(crate) events: VecDeque<Event>,
     pub(crate) wakeups: Vec<Arc<Cq>>,

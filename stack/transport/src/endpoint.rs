@@ -54,7 +54,6 @@ pub struct NoSuchQp(
 );
 
 /// A place for a queue pair. The generation tells its successive owners apart.
-#[derive(Debug)]
 struct Slot {
     generation: u32,
     qp: Option<Box<Qp>>,
@@ -100,7 +99,6 @@ impl Turn {
 }
 
 /// The transport of one shard. See the crate's head for the order in which its doors are drained.
-#[derive(Debug)]
 pub struct Endpoint {
     config: EndpointConfig,
     memory: Arc<Memory>,
@@ -201,7 +199,8 @@ impl Endpoint {
         for cq in qp.cqs() {
             cq.release();
         }
-        self.memory.pd_release(qp.pd);
+        let released = self.memory.pd_release(qp.pd);
+        debug_assert!(released.is_ok(), "the QP held its domain");
         self.free.push_back(index);
         Ok(())
     }

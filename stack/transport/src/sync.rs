@@ -5,9 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) use core::hint::spin_loop;
-pub(crate) use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence,
-};
+pub(crate) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Keeps what one thread writes off the cache line that another thread writes.
 #[repr(align(64))]

@@ -53,14 +53,7 @@ impl Default for Wheel {
 impl Wheel {
     /// An empty wheel for no ids at all; see [`ensure`](Wheel::ensure).
     pub fn new() -> Wheel {
-        Wheel {
-            at: 0,
-            levels: 0,
-            slots: [0; LEVELS],
-            heads: [NIL; LEVELS * SLOTS],
-            nodes: Vec::new(),
-            armed: 0,
-        }
+        Wheel { at: 0, levels: 0, slots: [0; LEVELS], heads: [NIL; LEVELS * SLOTS], nodes: Vec::new(), armed: 0 }
     }
 
     /// Makes room for `id` and all smaller ids. The only call that allocates.

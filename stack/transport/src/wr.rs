@@ -37,7 +37,7 @@ bitflags! {
     /// Flags of a send work request. Values are ours; the numbers of `ibv_send_flags` happen to be the same.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct SendFlags: u32 {
-        /// Start only when all earlier READs and atomics of the queue are complete (IBTA 10.8.3.3).
+        /// Start only when all earlier READs and atomics of the queue are complete (IBTA 10.8.3).
         const FENCE = 1;
         /// Make a completion on success too; an error always makes one.
         const SIGNALED = 2;
@@ -177,13 +177,8 @@ pub struct QpCap {
 
 impl QpCap {
     /// The largest value of each capacity.
-    pub const MAX: QpCap = QpCap {
-        max_send_wr: 32_768,
-        max_recv_wr: 32_768,
-        max_send_sge: 32,
-        max_recv_sge: 32,
-        max_inline_data: 4_096,
-    };
+    pub const MAX: QpCap =
+        QpCap { max_send_wr: 32_768, max_recv_wr: 32_768, max_send_sge: 32, max_recv_sge: 32, max_inline_data: 4_096 };
 
     /// Whether every capacity is one that queues can be made with.
     ///

@@ -149,7 +149,16 @@ impl Kernel {
         requests.receive(doing).map(drop)
     }
 
-    /// Makes the kernel look for the neighbour `address` on interface `ifindex` by sending it an empty datagram to the
+    /// Binds the datagram sockets to an interface. Once only: without privilege a bound socket cannot be bound anew.
+    pub(crate) fn bind_datagrams(&self, ifindex: u32) -> Result<(), NetlinkError> {
+        let failed = |e: io::Error| NetlinkError::io("bind a datagram socket to the interface", &e);
+        for socket in [Some(&self.datagram_v4), self.datagram_v6.as_ref()].into_iter().flatten() {
+            sys::bind_to_ifindex(socket.as_fd(), ifindex).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the kernel look for the neighbour `address` on the interface bound to, `ifindex`, by sending it an empty datagram to the
     /// discard port: the way that needs no capability.
     pub(crate) fn send_discard(&self, address: IpAddr, ifindex: u32) -> Result<(), NetlinkError> {
         let doing = "send a datagram to the discard port";
@@ -158,7 +167,6 @@ impl Kernel {
             IpAddr::V4(a) => (&self.datagram_v4, SocketAddr::new(a.into(), DISCARD_PORT)),
             IpAddr::V6(a) => (self.datagram_v6.as_ref().ok_or_else(unsupported)?, scoped(a, ifindex)),
         };
-        sys::bind_to_ifindex(socket.as_fd(), ifindex).map_err(|e| NetlinkError::io(doing, &e))?;
         socket.send_to(&[], to).map(drop).map_err(|e| NetlinkError::io(doing, &e))
     }
 

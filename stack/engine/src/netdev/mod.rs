@@ -170,6 +170,7 @@ impl Netdev {
             }
             Err(source) => return Err(failed(source)),
         };
+        kernel.bind_datagrams(link.ifindex).map_err(failed)?;
         let facts = read_facts(&kernel, &link);
         Ok(Netdev { kernel: Arc::new(kernel), facts, subscription: Mutex::new(Some(subscription)) })
     }

@@ -73,12 +73,9 @@ pub struct NextHop {
 pub enum Lookup {
     /// The next hop is known.
     Known(NextHop),
-    /// The kernel was made to ask for this neighbour's MAC address; the answer comes as
+    /// Everything but the MAC address, which is zero: the kernel was made to ask for it, and the answer comes as
     /// [`Change::NeighbourChanged`](crate::netdev::Change::NeighbourChanged).
-    Asked {
-        /// Address of the next hop.
-        neighbour: IpAddr,
-    },
+    Asked(NextHop),
 }
 
 /// Looks up next hops through one interface. Made by [`Netdev::resolver`](crate::netdev::Netdev::resolver).
@@ -114,7 +111,7 @@ impl Resolver {
         loop {
             let neighbour = match self.look_up(src, dst)? {
                 Lookup::Known(next_hop) => return Ok(next_hop),
-                Lookup::Asked { neighbour } => neighbour,
+                Lookup::Asked(next_hop) => next_hop.neighbour,
             };
             let waited = start.elapsed();
             let Some(left) = deadline.checked_sub(waited).filter(|left| !left.is_zero()) else {
@@ -140,23 +137,20 @@ impl Resolver {
             return Err(ResolveError::NotEthernet { interface: link.name });
         }
         let neighbour = unicast.gateway.unwrap_or(dst.to_ip());
-        let Some(mac) = self.mac_of(neighbour)? else { return Ok(Lookup::Asked { neighbour }) };
-        mac.check_next_hop(link.mac).map_err(|why| ResolveError::BadMac {
+        let mut next_hop = NextHop {
+            kind: unicast.gateway.map_or(NextHopKind::OnLink, NextHopKind::Gateway),
             neighbour,
-            interface: link.name.clone(),
-            mac,
-            why,
-        })?;
-        let kind = unicast.gateway.map_or(NextHopKind::OnLink, NextHopKind::Gateway);
-        Ok(Lookup::Known(NextHop {
-            kind,
-            neighbour,
-            dst_mac: mac,
+            dst_mac: Mac::ZERO,
             src_mac: link.mac,
             vlan: link.vlan_id,
             hop_limit: unicast.hop_limit.unwrap_or(DEFAULT_HOP_LIMIT),
             mtu: unicast.mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu)),
-        }))
+        };
+        let Some(mac) = self.mac_of(neighbour)? else { return Ok(Lookup::Asked(next_hop)) };
+        let interface = link.name;
+        mac.check_next_hop(link.mac).map_err(|why| ResolveError::BadMac { neighbour, interface, mac, why })?;
+        next_hop.dst_mac = mac;
+        Ok(Lookup::Known(next_hop))
     }
 
     /// Makes the kernel check at once that a neighbour is still there, as when packets to it go unanswered. A change or

@@ -45,6 +45,18 @@ impl Namespace {
         Command::new("ip").args(all).output().expect("ip can be run: it made this namespace")
     }
 
+    /// Runs many `ip` commands, one a line, at once.
+    #[track_caller]
+    pub fn ip_batch(&self, commands: &str) {
+        use std::io::Write;
+        let mut command = Command::new("ip");
+        command.args(["-n", &self.name, "-batch", "-"]).stdin(std::process::Stdio::piped());
+        let mut child = command.spawn().expect("ip can be run: it made this namespace");
+        child.stdin.take().expect("it is piped").write_all(commands.as_bytes()).expect("ip reads its commands");
+        let status = child.wait().expect("ip ends");
+        assert!(status.success(), "ip -batch: {status}");
+    }
+
     /// Runs `f` on a thread inside the namespace.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
         let file = File::open(format!("/run/netns/{}", self.name)).expect("the namespace exists");
@@ -86,6 +98,21 @@ impl Namespace {
     }
 }
 
+/// Takes every effective capability from the calling thread.
+pub fn drop_capabilities() {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    const VERSION_3: u32 = 0x2008_0522;
+    let header = Header { version: VERSION_3, pid: 0 };
+    let none = [0u32; 6];
+    // SAFETY: the two structures are those of `capset(2)` version 3 (a header, twice three words), live and only read.
+    let rc = unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) };
+    assert_eq!(rc, 0, "capset: {}", std::io::Error::last_os_error());
+}
+
 impl Drop for Namespace {
     fn drop(&mut self) {
         // Also on panic. Interfaces inside go with it.
@@ -120,6 +147,16 @@ pub fn poll_until(monitor: &mut Monitor, wanted: impl Fn(&Change) -> bool) -> Ve
         std::thread::sleep(Duration::from_millis(5));
     }
     panic!("the change did not come within 10 s; there were: {all:?}");
+}
+
+/// Tries until `done`, for 20 seconds.
+#[track_caller]
+pub fn eventually(mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it did not come about within 20 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// The interface's link-local GID, once it has one.

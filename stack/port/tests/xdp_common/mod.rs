@@ -254,6 +254,17 @@ pub fn take_within(port: &mut XdpPort, count: usize, limit: Duration) -> Vec<Vec
     out
 }
 
+/// The frames are these, in this order. Says which one differs, not all its bytes.
+#[track_caller]
+pub fn assert_frames(got: &[Vec<u8>], expected: &[Vec<u8>]) {
+    let lengths = |frames: &[Vec<u8>]| frames.iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(lengths(got), lengths(expected), "lengths of the frames");
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let differs = got.iter().zip(expected).position(|(g, e)| g != e);
+        assert_eq!(differs, None, "frame {i} of {} bytes differs from this byte on", got.len());
+    }
+}
+
 /// The sum of chunks holds on a port.
 pub fn assert_account(port: &mut XdpPort) {
     let account = port.frame_account();

@@ -100,7 +100,7 @@ impl PdTable {
     pub(super) fn dealloc(&mut self, pd: Pd) -> Result<(), PdError> {
         let entry = self.entry(pd)?;
         let (regions, others) = (entry.regions, entry.others);
-        if regions + others > 0 {
+        if regions > 0 || others > 0 {
             return Err(PdError::Busy { pd, regions, others });
         }
         entry.live = false;

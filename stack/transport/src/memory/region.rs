@@ -22,7 +22,8 @@ impl Region {
     /// # Safety
     /// Once this region is registered with a [`Memory`](super::Memory), and until it is deregistered and the
     /// [`Grace`](super::Grace) of that is [`done`](super::Grace::done) (or the `Memory` is gone):
-    /// - the bytes stay allocated and readable, and writable if the region is registered with any right to write;
+    /// - the bytes stay allocated and readable, and writable if the region is registered (or registered anew) with
+    ///   any right to write;
     /// - no Rust reference to them is alive that the compiler may rely on: no `&mut [u8]` at all, and no `&[u8]` while a
     ///   right to write is given;
     /// - whoever calls [`Memory::local`](super::Memory::local) or [`Memory::remote`](super::Memory::remote) does so, and
@@ -30,6 +31,12 @@ impl Region {
     ///   reader. A program that holds a region vouches for its shards in this.
     pub unsafe fn new(ptr: *mut u8, len: usize) -> Region {
         Region { base: ptr, len }
+    }
+
+    /// A region that is registered already and is to be registered anew: its owner vouches for it until both
+    /// registrations are gone.
+    pub(super) fn again(base: *mut u8, len: usize) -> Region {
+        Region { base, len }
     }
 
     /// The pointer.

@@ -114,7 +114,13 @@ impl Completer {
     }
 
     /// A packet with an AETH and nothing else: ACK or NAK.
-    pub(crate) fn handle_ack(&mut self, psn: Psn, aeth: AethRepr, p: &mut Completing<'_>, ctx: &mut Context<'_>) -> Verdict {
+    pub(crate) fn handle_ack(
+        &mut self,
+        psn: Psn,
+        aeth: AethRepr,
+        p: &mut Completing<'_>,
+        ctx: &mut Context<'_>,
+    ) -> Verdict {
         let outstanding = p.requester.outstanding(p.unacked);
         if !outstanding.contains(psn) {
             // The newest acknowledged PSN once more may still bring credits (IBTA 9.7.7.2.5).
@@ -212,7 +218,13 @@ impl Completer {
 
     /// Completes what lies before the request that `psn` belongs to, so that this one is the oldest. Fails if the
     /// response is stale or a ghost, skips an unanswered request, or answers another kind of request.
-    fn reach(&mut self, psn: Psn, answer: Answer, p: &mut Completing<'_>, ctx: &mut Context<'_>) -> Result<(), Verdict> {
+    fn reach(
+        &mut self,
+        psn: Psn,
+        answer: Answer,
+        p: &mut Completing<'_>,
+        ctx: &mut Context<'_>,
+    ) -> Result<(), Verdict> {
         if !p.requester.outstanding(p.unacked).contains(psn) {
             let stale = psn.distance_from(p.unacked.una()) < 0;
             return Err(Verdict::Dropped(if stale { DropReason::StaleResponse } else { DropReason::GhostResponse }));

@@ -20,6 +20,6 @@ mod transition;
 mod uc;
 mod unacked;
 
-pub use queue_pair::{QpHandle, QpInfo, QpInit};
 pub(crate) use queue_pair::{Polled, Qp};
+pub use queue_pair::{QpHandle, QpInfo, QpInit};
 pub use transition::ModifyQpError;

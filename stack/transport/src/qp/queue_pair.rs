@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xroce_wire::{Operation, Packet, Qpn, Syndrome};
+use xroce_wire::{Operation, Packet, Qpn, RnrTimer, Syndrome};
 
 use crate::context::Context;
 use crate::counters::QpCounters;
@@ -26,7 +26,7 @@ use crate::wq::{RqConsumer, RqProducer, SqConsumer, SqProducer, recv_queue, send
 use crate::wr::QpCap;
 
 /// What a queue pair is made from.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct QpInit {
     /// RC or UC.
     pub kind: QpType,
@@ -43,7 +43,6 @@ pub struct QpInit {
 }
 
 /// What the application's side holds of a queue pair.
-#[derive(Debug)]
 pub struct QpHandle {
     /// Its number.
     pub qpn: Qpn,
@@ -89,7 +88,6 @@ pub(crate) enum Inward {
     Uc(UcReceiver),
 }
 
-#[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) qpn: Qpn,
     pub(crate) kind: QpType,
@@ -119,6 +117,12 @@ pub(crate) struct Qp {
     /// The deadline that the endpoint's wheel knows.
     pub(crate) armed: Option<Instant>,
 }
+
+/// Until INIT to RTR sets another: what verbs programs use most, 0.64 ms.
+const DEFAULT_RNR_TIMER: RnrTimer = match RnrTimer::new(12) {
+    Some(timer) => timer,
+    None => unreachable!(),
+};
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Listed {
@@ -151,7 +155,7 @@ impl Qp {
             requester: Requester::new(),
             completer: Completer::default(),
             inward: match init.kind {
-                QpType::Rc => Inward::Rc(Responder::new()),
+                QpType::Rc => Inward::Rc(Responder::new(DEFAULT_RNR_TIMER)),
                 QpType::Uc => Inward::Uc(UcReceiver::new()),
             },
             counters: QpCounters::default(),
@@ -241,7 +245,7 @@ impl Qp {
             return Err(DropReason::BadIcrc);
         }
         self.counters.rcvd_pkts += 1;
-        self.counters.rcvd_bytes += packet.packet_len() as u64;
+        self.counters.rcvd_bytes += packet.ip_len() as u64;
         if ip.traffic_class & 3 == 3 {
             self.counters.np_ecn_marked_roce_packets += 1;
         }

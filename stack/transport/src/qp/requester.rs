@@ -355,8 +355,7 @@ fn request_headers(
             headers.atomic_eth = Some(AtomicEthRepr { va, rkey, swap_add: add, compare: 0 });
         }
     }
-    headers.bth.solicited =
-        wqe.flags.contains(SendFlags::SOLICITED) && position.ends() && takes_recv_at_end(operation);
+    headers.bth.solicited = wqe.flags.contains(SendFlags::SOLICITED) && position.ends() && takes_recv_at_end(operation);
     (headers, payload)
 }
 

@@ -46,14 +46,14 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    pub(crate) fn new() -> Responder {
+    pub(crate) fn new(min_rnr_timer: RnrTimer) -> Responder {
         Responder {
             epsn: Psn::new(0),
             msn: Msn::new(0),
             silence: Silence::No,
             inbound: Inbound::default(),
             responses: Responses::default(),
-            min_rnr_timer: RnrTimer::default(),
+            min_rnr_timer,
             max_dest_rd_atomic: 0,
         }
     }

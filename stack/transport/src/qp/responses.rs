@@ -28,10 +28,24 @@ pub(crate) struct Read {
 /// What waits to be sent.
 #[derive(Clone, Copy, Debug)]
 enum Response {
-    Acknowledge { psn: Psn, syndrome: Syndrome, msn: Msn },
+    Acknowledge {
+        psn: Psn,
+        syndrome: Syndrome,
+        msn: Msn,
+    },
     /// `sent` packets of it have left.
-    Read { read: Read, sent: u32, msn: Msn, request: Request },
-    Atomic { psn: Psn, original: u64, msn: Msn, request: Request },
+    Read {
+        read: Read,
+        sent: u32,
+        msn: Msn,
+        request: Request,
+    },
+    Atomic {
+        psn: Psn,
+        original: u64,
+        msn: Msn,
+        request: Request,
+    },
 }
 
 /// Which accepted request a response belongs to.
@@ -229,18 +243,18 @@ impl Responses {
 
     /// Writes the next response packet.
     pub(crate) fn poll<S: TxSink>(&mut self, peer: &Peer, pd: Pd, ctx: &Context<'_>, sink: &mut S) -> Reply {
-        let Some(front) = self.queue.front_mut() else { return Reply::Idle };
+        let Some(front) = self.queue.front().copied() else { return Reply::Idle };
         let (headers, syndrome) = match front {
             Response::Acknowledge { psn, syndrome, msn } => {
-                (response_headers(peer, Operation::Acknowledge, *psn, Some((*syndrome, *msn))), *syndrome)
+                (response_headers(peer, Operation::Acknowledge, psn, Some((syndrome, msn))), syndrome)
             }
             Response::Atomic { psn, original, msn, .. } => {
                 let ack = Syndrome::Ack { credits: xroce_wire::credit::UNLIMITED };
-                let mut headers = response_headers(peer, Operation::AtomicAcknowledge, *psn, Some((ack, *msn)));
-                headers.atomic_ack = Some(AtomicAckRepr { original: *original });
+                let mut headers = response_headers(peer, Operation::AtomicAcknowledge, psn, Some((ack, msn)));
+                headers.atomic_ack = Some(AtomicAckRepr { original });
                 (headers, ack)
             }
-            Response::Read { read, sent, msn, .. } => return self.poll_read(*read, *sent, *msn, peer, pd, ctx, sink),
+            Response::Read { read, sent, msn, .. } => return self.poll_read((read, sent, msn), peer, pd, ctx, sink),
         };
         let len = headers.packet_len(0);
         let Some(out) = sink.reserve(peer.path.path, len, TxClass::Response) else { return Reply::Blocked };
@@ -250,12 +264,9 @@ impl Responses {
     }
 
     /// Packet `sent` of the READ at the front.
-    #[allow(clippy::too_many_arguments)]
     fn poll_read<S: TxSink>(
         &mut self,
-        read: Read,
-        sent: u32,
-        msn: Msn,
+        (read, sent, msn): (Read, u32, Msn),
         peer: &Peer,
         pd: Pd,
         ctx: &Context<'_>,

@@ -1,4 +1,4 @@
-//! The state machine of a queue pair, as data (IBTA 10.3.1; attribute sets of 11.2.5.3, modify queue pair).
+//! The state machine of a queue pair, as data (IBTA 10.3.1; attribute sets of the Modify Queue Pair verb, 11.2.5.2).
 //!
 //! In: a state and the attributes of a modify call. Out: the state it leads to, or what is wrong with the call. Nothing
 //! changes here: whoever owns the QP applies the attributes after [`check`] has passed them.
@@ -55,15 +55,8 @@ pub enum QpState {
 
 impl QpState {
     /// Every state, in the order of the numbers.
-    pub const ALL: [QpState; 7] = [
-        QpState::Reset,
-        QpState::Init,
-        QpState::Rtr,
-        QpState::Rts,
-        QpState::Sqd,
-        QpState::Sqe,
-        QpState::Err,
-    ];
+    pub const ALL: [QpState; 7] =
+        [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe, QpState::Err];
 
     /// The state with this number.
     pub const fn from_u8(value: u8) -> Option<QpState> {
@@ -486,12 +479,7 @@ fn check_path(names: [&'static str; 4], path: Option<AddressVector>) -> Result<(
     in_range(names[3], Some(path.port_num), 1, 255)
 }
 
-fn in_range(
-    attribute: &'static str,
-    value: Option<impl Into<u32>>,
-    min: u32,
-    max: u32,
-) -> Result<(), ModifyError> {
+fn in_range(attribute: &'static str, value: Option<impl Into<u32>>, min: u32, max: u32) -> Result<(), ModifyError> {
     match value.map(Into::into) {
         Some(value) if value < min || value > max => Err(ModifyError::OutOfRange { attribute, value, min, max }),
         _ => Ok(()),

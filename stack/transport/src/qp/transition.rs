@@ -96,8 +96,7 @@ impl Qp {
         if let (Inward::Rc(responder), Some(timer)) = (&mut self.inward, attr.min_rnr_timer.and_then(RnrTimer::new)) {
             responder.min_rnr_timer = timer;
         }
-        if let (QpState::Sqd, Inward::Rc(responder), Some(n)) =
-            (self.state, &mut self.inward, attr.max_dest_rd_atomic)
+        if let (QpState::Sqd, Inward::Rc(responder), Some(n)) = (self.state, &mut self.inward, attr.max_dest_rd_atomic)
         {
             responder.set_max_dest_rd_atomic(n);
         }
@@ -108,7 +107,7 @@ impl Qp {
     }
 
     fn ready_to_receive(&mut self) {
-        let rq_psn = self.attr.rq_psn.unwrap_or_default();
+        let rq_psn = self.attr.rq_psn.unwrap_or(Psn::new(0));
         match &mut self.inward {
             Inward::Rc(responder) => responder.reset(rq_psn, self.attr.max_dest_rd_atomic.unwrap_or(0)),
             Inward::Uc(receiver) => receiver.reset(rq_psn),
@@ -116,7 +115,7 @@ impl Qp {
     }
 
     fn ready_to_send(&mut self) {
-        let sq_psn = self.attr.sq_psn.unwrap_or_default();
+        let sq_psn = self.attr.sq_psn.unwrap_or(Psn::new(0));
         self.unacked.reset(sq_psn);
         self.requester.reset(sq_psn);
         self.completer.reset();

@@ -7,9 +7,9 @@ use xroce_wire::{Operation, Packet, Psn};
 
 use crate::context::Context;
 use crate::drop::DropReason;
+use crate::event::EventKind;
 use crate::qp::inbound::{Inbound, Receiving, Refusal};
 use crate::qp::responder::Handled;
-use crate::event::EventKind;
 
 #[derive(Debug)]
 pub(crate) struct UcReceiver {
