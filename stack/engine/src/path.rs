@@ -32,6 +32,9 @@ pub const CONFIRM_INTERVAL: Duration = Duration::from_secs(30);
 /// Shortest time between two immediate checks of a path's neighbour, see [`PathTable::suspect`].
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Paths that one call of [`PathTable::due`] names at most; the others wait for the next call.
+pub const MAX_DUE: usize = 64;
+
 /// What the poll loop does with a packet of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route<'a> {
@@ -102,6 +105,8 @@ pub struct PathTable {
     cold: Vec<Option<Cold>>,
     by_key: HashMap<Key, u32>,
     free: Vec<u32>,
+    /// Where the next search for due paths starts, so that each gets its turn.
+    cursor: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -291,19 +296,25 @@ impl PathTable {
         }
     }
 
-    /// What to look up now. A path asked about is not due again before its interval, or before something changes.
+    /// What to look up now, at most [`MAX_DUE`] paths. A path asked about is not due again before its interval, or before
+    /// something changes.
     pub fn due(&mut self, now: Instant) -> Vec<PathQuery> {
         let mut queries = Vec::new();
-        for (index, cold) in self.cold.iter_mut().enumerate() {
-            let Some(cold) = cold else { continue };
-            if cold.due_at().is_some_and(|at| at > now) {
+        let total = self.cold.len();
+        for at in (self.cursor..total).chain(0..self.cursor.min(total)) {
+            let Some(cold) = &mut self.cold[at] else { continue };
+            if cold.due_at().is_some_and(|due| due > now) {
                 continue;
+            }
+            if queries.len() == MAX_DUE {
+                self.cursor = at;
+                break;
             }
             let probe = cold.take_probe(now);
             cold.dirty = false;
             cold.asked = Some(now);
             let Key { src, dst, .. } = cold.key;
-            queries.push(PathQuery { id: PathId(index as u32), src, dst, probe, news: cold.news });
+            queries.push(PathQuery { id: PathId(at as u32), src, dst, probe, news: cold.news });
         }
         queries
     }

@@ -128,6 +128,38 @@ fn a_renamed_interface_stays_itself() {
     assert_eq!((netdev.facts().ifindex, netdev.facts().driver.as_str()), (ifindex, "veth"));
 }
 
+/// Leaving a bridge is announced with a message that reads like the removal of the interface.
+#[test]
+fn leaving_a_bridge_is_not_the_end() {
+    let test = "leaving_a_bridge_is_not_the_end";
+    let Some(ns) = Namespace::new(test) else { return };
+    ns.ip("link add eth0 type veth peer name eth1");
+    let made = ns.try_ip("link add br0 type bridge");
+    if !made.status.success() {
+        skip::<()>(test, &format!("no bridges in this kernel: {}", text(&made).trim()));
+        return;
+    }
+    let netdev = ns.open("eth0");
+    let mut monitor = netdev.monitor().unwrap();
+    ns.ip("link set eth0 master br0");
+    ns.ip("link set eth0 nomaster");
+    ns.ip("link set eth0 mtu 1400");
+    let changes = poll_until(&mut monitor, |c| *c == Change::MtuChanged { mtu: 1400 });
+    assert!(!changes.contains(&Change::Gone), "{changes:?}");
+}
+
+#[test]
+fn an_interface_that_moves_to_another_namespace_is_gone() {
+    let test = "an_interface_that_moves_to_another_namespace_is_gone";
+    let (Some(ns), Some(other)) = (Namespace::new(test), Namespace::new(test)) else { return };
+    ns.ip("link add eth0 type veth peer name eth1");
+    let mut netdev = ns.open("eth0");
+    let mut monitor = netdev.monitor().unwrap();
+    ns.ip(&format!("link set eth0 netns {}", other.name()));
+    poll_until(&mut monitor, |c| *c == Change::Gone);
+    assert_eq!(netdev.refresh().unwrap_err().errno(), Some(libc::ENODEV));
+}
+
 #[test]
 fn the_monitor_can_be_taken_once() {
     let Some(ns) = Namespace::new("the_monitor_can_be_taken_once") else { return };

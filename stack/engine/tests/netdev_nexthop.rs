@@ -227,24 +227,63 @@ fn a_route_by_another_interface_is_refused_by_name() {
     }
 }
 
-/// Two interfaces in the same subnet: each reaches the peer through itself, whichever route the kernel prefers.
+/// Two interfaces in the same subnet: each reaches the peer on its own link, whichever route the kernel prefers.
 #[test]
 fn two_links_in_one_subnet_are_each_used_by_their_own_interface() {
     let Some((a, b)) = two_hosts("two_links_in_one_subnet_are_each_used_by_their_own_interface") else { return };
     a.veth("eth1", &b, "eth1");
-    a.ip("addr add 192.0.2.11/24 dev eth1");
-    a.ip("addr add fd00::11/64 dev eth1");
-    let peer = b.open("eth1").facts().mac;
-    // b answers on the link it was asked on.
-    let resolver = a.open("eth1").resolver();
-    for (src, dst) in [("192.0.2.11", "192.0.2.2"), ("fd00::11", "fd00::2")] {
-        let hop = resolver.resolve(gid(src), gid(dst), PATIENCE);
-        if src.contains(':') {
-            // IPv6 answers solicitations for an interface's own addresses only (RFC 4861 7.2.3).
-            assert!(matches!(hop, Err(ResolveError::NoAnswer { .. })), "{hop:?}");
-        } else {
-            assert_eq!(hop.unwrap().dst_mac, peer);
+    for (ns, n) in [(&a, 11), (&b, 12)] {
+        ns.ip(&format!("addr add 192.0.2.{n}/24 dev eth1"));
+        ns.ip(&format!("addr add fd00::{n}/64 dev eth1"));
+    }
+    for (interface, src, dst) in [("eth0", 1, 2), ("eth1", 11, 12)] {
+        let peer = b.open(interface).facts().mac;
+        let resolver = a.open(interface).resolver();
+        for net in ["192.0.2.", "fd00::"] {
+            let (src, dst) = (format!("{net}{src}"), format!("{net}{dst}"));
+            let hop = resolver.resolve(gid(&src), gid(&dst), PATIENCE).unwrap();
+            assert_eq!((hop.kind, hop.dst_mac), (NextHopKind::OnLink, peer), "{dst}");
         }
+    }
+}
+
+/// A route that only packets out of this interface may take.
+#[test]
+fn routing_rules_for_the_interface_count() {
+    let test = "routing_rules_for_the_interface_count";
+    let Some((a, b)) = two_hosts(test) else { return };
+    let made = a.try_ip("rule add oif eth0 lookup 100");
+    if !made.status.success() {
+        skip::<()>(test, &format!("no routing rules in this kernel: {}", text(&made).trim()));
+        return;
+    }
+    a.ip("route add 203.0.113.0/24 via 192.0.2.2 table 100");
+    a.ip("-6 rule add oif eth0 lookup 100");
+    a.ip("-6 route add fd77::/64 via fd00::2 table 100");
+    let resolver = a.open("eth0").resolver();
+    let peer = b.open("eth0").facts().mac;
+    for (src, dst, via) in [("192.0.2.1", "203.0.113.5", "192.0.2.2"), ("fd00::1", "fd77::5", "fd00::2")] {
+        let hop = resolver.resolve(gid(src), gid(dst), PATIENCE).unwrap();
+        assert_eq!((hop.kind, hop.dst_mac), (NextHopKind::Gateway(ip(via)), peer), "{dst}");
+    }
+}
+
+/// Several next hops: one is taken, and it is one of them.
+#[test]
+fn a_multipath_route_gives_one_of_its_next_hops() {
+    let Some((a, b)) = two_hosts("a_multipath_route_gives_one_of_its_next_hops") else { return };
+    b.ip("addr add 192.0.2.3/24 dev eth0");
+    b.ip("addr add fd00::3/64 dev eth0");
+    a.ip("route add 203.0.113.0/24 nexthop via 192.0.2.2 nexthop via 192.0.2.3");
+    a.ip("-6 route add fd77::/64 nexthop via fd00::2 nexthop via fd00::3");
+    let resolver = a.open("eth0").resolver();
+    let peer = b.open("eth0").facts().mac;
+    for (src, dst, vias) in
+        [("192.0.2.1", "203.0.113.5", ["192.0.2.2", "192.0.2.3"]), ("fd00::1", "fd77::5", ["fd00::2", "fd00::3"])]
+    {
+        let hop = resolver.resolve(gid(src), gid(dst), PATIENCE).unwrap();
+        assert!(vias.map(ip).contains(&hop.neighbour), "{hop:?}");
+        assert_eq!((hop.kind, hop.dst_mac), (NextHopKind::Gateway(hop.neighbour), peer));
     }
 }
 

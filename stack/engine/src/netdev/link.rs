@@ -87,3 +87,39 @@ impl LinkFacts {
         self.flags.contains(LinkFlags::Loopback)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netlink_packet_route::link::InfoKind;
+
+    fn link(flags: LinkFlags, attributes: Vec<LinkAttribute>) -> LinkFacts {
+        let mut message = LinkMessage::default();
+        message.header.index = 9;
+        message.header.flags = flags;
+        message.header.link_layer_type = LinkLayerType::Ether;
+        message.attributes = attributes;
+        LinkFacts::parse(&message)
+    }
+
+    #[test]
+    fn a_vlan_has_its_parent_and_id() {
+        let info = vec![LinkInfo::Kind(InfoKind::Vlan), LinkInfo::Data(InfoData::Vlan(vec![InfoVlan::Id(20)]))];
+        let facts = link(LinkFlags::Up, vec![LinkAttribute::Link(4), LinkAttribute::LinkInfo(info)]);
+        assert_eq!((facts.kind.as_deref(), facts.lower, facts.vlan_id), (Some("vlan"), Some(4), Some(20)));
+        assert!(!facts.lower_elsewhere && facts.is_ethernet());
+    }
+
+    #[test]
+    fn the_port_is_active_when_it_is_up_and_running() {
+        assert_eq!(link(LinkFlags::Up | LinkFlags::Running, vec![]).port_state(), PortState::Active);
+        assert_eq!(link(LinkFlags::Up, vec![]).port_state(), PortState::Down);
+        assert_eq!(link(LinkFlags::Running, vec![]).port_state(), PortState::Down);
+    }
+
+    #[test]
+    fn an_address_that_is_no_mac_counts_as_none() {
+        assert_eq!(link(LinkFlags::Up, vec![LinkAttribute::Address(vec![1; 4])]).mac, Mac::ZERO);
+        assert_eq!(link(LinkFlags::Up, vec![LinkAttribute::Address(vec![2; 6])]).mac, Mac([2; 6]));
+    }
+}

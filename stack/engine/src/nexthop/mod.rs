@@ -211,24 +211,26 @@ impl Resolver {
         }
     }
 
-    /// The kernel's choice; where that is another interface, the choice among the routes through ours, if there are
-    /// any: both ends of a second link in the same subnet are reached that way.
+    /// The kernel's choice. Where that does not lead through our interface, its choice among the ways that do, if there
+    /// are any: two interfaces in one subnet each reach the peers on their own link, and a rule for one interface
+    /// (policy routing, VRF) counts.
     fn route(&self, source: IpAddr, destination: IpAddr) -> Result<Route, ResolveError> {
         let ours = Query { source: Some(source), oif: Some(self.ifindex) };
         if is_link_local(destination) {
             return Ok(route::look_up(&self.kernel, destination, ours)?);
         }
         let free = route::look_up(&self.kernel, destination, Query { oif: None, ..ours })?;
-        match free {
-            Route::Unicast(unicast)
-                if unicast.oif != self.ifindex && route::exists(&self.kernel, destination, self.ifindex)? =>
-            {
-                // With a source an IPv6 look-up only prefers the interface; without, it insists.
-                let source = Some(source).filter(IpAddr::is_ipv4);
-                Ok(route::look_up(&self.kernel, destination, Query { source, ..ours })?)
-            }
-            other => Ok(other),
+        let leads_elsewhere = match free {
+            Route::Unicast(unicast) => unicast.oif != self.ifindex,
+            Route::Refused(_) => true,
+            Route::Local { .. } | Route::NotUnicast(_) => false,
+        };
+        if !leads_elsewhere || !route::exists(&self.kernel, destination, self.ifindex)? {
+            return Ok(free);
         }
+        // With a source an IPv6 look-up only prefers the interface; without, it insists.
+        let source = Some(source).filter(IpAddr::is_ipv4);
+        Ok(route::look_up(&self.kernel, destination, Query { source, ..ours })?)
     }
 
     fn holds(&self, held: &InterfaceAddress, address: IpAddr) -> bool {

@@ -236,6 +236,26 @@ fn an_answer_for_a_path_that_is_gone_is_ignored() {
 }
 
 #[test]
+fn many_due_paths_get_their_turns() {
+    let now = Instant::now();
+    let mut table = PathTable::default();
+    for n in 0..(2 * MAX_DUE + 5) {
+        table.add(gid("10.0.0.1"), gid(&format!("10.1.{}.{}", n / 200, n % 200)), 0, now);
+    }
+    let mut asked: Vec<u32> = Vec::new();
+    for expected in [MAX_DUE, MAX_DUE, 5, 0] {
+        // Paths asked about before turn dirty again, and still the others come first.
+        for id in asked.iter().take(10) {
+            table.mark(PathId(*id));
+        }
+        let due: Vec<u32> = table.due(now).iter().map(|query| query.id.0).collect();
+        let first_time = due.iter().filter(|id| !asked.contains(id)).count();
+        assert_eq!(first_time, expected);
+        asked.extend(due);
+    }
+}
+
+#[test]
 fn an_answer_that_news_overtook_is_not_believed() {
     let (mut table, id, now) = ready();
     let query = table.due(now)[0];

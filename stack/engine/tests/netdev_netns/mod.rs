@@ -33,6 +33,10 @@ impl Namespace {
         Some(namespace)
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Runs `ip -n <this namespace>` with space-separated arguments.
     #[track_caller]
     pub fn ip(&self, arguments: &str) {
