@@ -20,8 +20,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use xroce_port::{LinkChange, Port, PortCounters};
-use xroce_transport::memory::Reader;
 use xroce_transport::instant::Instant;
+use xroce_transport::memory::Reader;
 use xroce_transport::{Endpoint, RxMeta, RxPacket};
 
 /// What one step may do at most. The units are frames, bells and events.

@@ -12,7 +12,6 @@ use xroce_transport::cq::Cq;
 pub type Channel = Notices<u64>;
 
 /// What the device knows of one completion queue.
-#[derive(Debug)]
 pub struct CqRecord {
     cq: Arc<Cq>,
     channel: Option<Arc<Channel>>,
@@ -36,6 +35,12 @@ impl CqRecord {
         {
             channel.push(self.cq.id());
         }
+    }
+}
+
+impl std::fmt::Debug for CqRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CqRecord").field("id", &self.cq.id()).finish_non_exhaustive()
     }
 }
 
@@ -83,7 +88,8 @@ impl CqTable {
     /// Forgets a queue and what its channel still says of it.
     pub fn remove(&self, id: u64) {
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(place) = places.get_mut((id & 0xffff_ffff) as usize).filter(|p| u64::from(p.generation) == id >> 32) else {
+        let Some(place) = places.get_mut((id & 0xffff_ffff) as usize).filter(|p| u64::from(p.generation) == id >> 32)
+        else {
             return;
         };
         if let Some(record) = place.record.take() {

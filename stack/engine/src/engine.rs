@@ -105,7 +105,6 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
 }
 
 /// A queue pair and the shard it lives on.
-#[derive(Debug)]
 pub struct EngineQp {
     /// Its queues, number and state.
     pub handle: QpHandle,
@@ -257,7 +256,8 @@ impl Engine {
         if self.step_inline() {
             return Ok(());
         }
-        let mut sleep_ns = timeout.map_or(LONGEST_NS, |t| u64::try_from(t.as_nanos()).unwrap_or(LONGEST_NS).min(LONGEST_NS));
+        let mut sleep_ns =
+            timeout.map_or(LONGEST_NS, |t| u64::try_from(t.as_nanos()).unwrap_or(LONGEST_NS).min(LONGEST_NS));
         let mut fds = vec![fd];
         for shard in &self.shards {
             match shard.prepare_to_doze(&mut fds) {
@@ -421,7 +421,10 @@ impl Engine {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("shards", &self.shards.len()).field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("shards", &self.shards.len())
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 

@@ -28,7 +28,8 @@ pub enum NotForUs {
 /// Reads the link header. `own` is our MAC; all zero accepts every station (a port without MACs).
 #[inline]
 pub fn parse(head: &[u8], own: [u8; 6]) -> Result<L2, NotForUs> {
-    let link = Link::parse_ip(head).map_err(|e| if e.field == Field::EtherType { NotForUs::NotIp } else { NotForUs::Truncated })?;
+    let link = Link::parse_ip(head)
+        .map_err(|e| if e.field == Field::EtherType { NotForUs::NotIp } else { NotForUs::Truncated })?;
     if link.dst != own && own != [0; 6] {
         return Err(NotForUs::OtherStation);
     }

@@ -142,7 +142,8 @@ impl FixedNetwork {
         let (kind, dst_mac) = if self.addresses.contains(&to) {
             (NextHopKind::Local { ifindex: 0 }, Mac::ZERO)
         } else {
-            let unknown = || ResolveError::NoAnswer { neighbour: to, interface: interface(), dst, waited: Duration::ZERO };
+            let unknown =
+                || ResolveError::NoAnswer { neighbour: to, interface: interface(), dst, waited: Duration::ZERO };
             (NextHopKind::OnLink, *self.neighbours.get(&to).ok_or_else(unknown)?)
         };
         Ok(NextHop {

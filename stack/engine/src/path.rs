@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use xroce_wire::Gid;
 
 pub use self::header::L2Header;
+pub use xroce_transport::PathId;
 
 use crate::netdev::{Change, Mac};
 use crate::nexthop::{Lookup, NextHop, NextHopKind, ResolveError, Resolver};
@@ -43,10 +44,6 @@ pub enum Route<'a> {
     /// Back into the stack: the destination is an address of this host.
     Local,
 }
-
-/// Index of a path in the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PathId(pub u32);
 
 /// Whether a path can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -84,7 +84,12 @@ impl Worker {
         };
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, started) = std::sync::mpsc::channel();
-        let runner = Runner { shard: shard.clone(), stop: stop.clone(), fds: Vec::with_capacity(16), scratch: Vec::with_capacity(16) };
+        let runner = Runner {
+            shard: shard.clone(),
+            stop: stop.clone(),
+            fds: Vec::with_capacity(16),
+            scratch: Vec::with_capacity(16),
+        };
         let thread = std::thread::Builder::new().name(format!("xroce-{}", shard.index())).spawn(move || {
             let pinned = cpu.map_or(Ok(()), sys::pin_to_cpu);
             let go = pinned.is_ok();

@@ -39,15 +39,7 @@ pub struct Shard {
 impl Shard {
     pub(crate) fn new(index: usize, core: Core, common: Arc<Common>, bells: Doorbell, budget: Budget) -> Shard {
         let sleeper = common.mailboxes[index].sleeper.clone();
-        Shard {
-            index,
-            token: Token::new(core),
-            common,
-            bells,
-            sleeper,
-            budget,
-            inline_steps: AtomicU64::new(0),
-        }
+        Shard { index, token: Token::new(core), common, bells, sleeper, budget, inline_steps: AtomicU64::new(0) }
     }
 
     /// Its number, from 0.

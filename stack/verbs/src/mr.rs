@@ -147,8 +147,7 @@ impl Mr {
     pub fn sge(&self, range: Range<usize>) -> Result<Sge, OutOfRange> {
         let len = range.end.saturating_sub(range.start);
         self.check(range.start, len)?;
-        let length =
-            u32::try_from(len).map_err(|_| OutOfRange { offset: range.start, len, size: self.len() })?;
+        let length = u32::try_from(len).map_err(|_| OutOfRange { offset: range.start, len, size: self.len() })?;
         Ok(Sge { addr: self.addr() + range.start as u64, length, lkey: self.lkey() })
     }
 
@@ -395,7 +394,13 @@ mod tests {
 
     #[test]
     fn cut_or_foreign_text_is_refused() {
-        for text in ["", "xroce-mr1:", "xroce-mr1:8123456789abcdef:fedcba98", "xroce-mr1:1:2:3", "xroce-mr2:8123456789abcdef:fedcba98:0000010000000000"] {
+        for text in [
+            "",
+            "xroce-mr1:",
+            "xroce-mr1:8123456789abcdef:fedcba98",
+            "xroce-mr1:1:2:3",
+            "xroce-mr2:8123456789abcdef:fedcba98:0000010000000000",
+        ] {
             assert!(text.parse::<RemoteMr>().is_err(), "{text}");
         }
     }

@@ -70,7 +70,6 @@ pub enum CreateQpError {
 ///
 /// Dropping it destroys it: outstanding work vanishes without completions, and the peer's requests go unanswered. A peer that
 /// should know better is told out of band; over the wire it finds out when its next request runs out of retries.
-#[derive(Debug)]
 pub struct Qp {
     context: Arc<ContextInner>,
     shard: Arc<Shard>,
@@ -237,11 +236,7 @@ impl Qp {
         self.post_all(wrs, |wr| rq.post(wr))
     }
 
-    fn post_all<W>(
-        &self,
-        wrs: &[W],
-        mut post: impl FnMut(&W) -> Result<(), PostError>,
-    ) -> Result<(), PostChainError> {
+    fn post_all<W>(&self, wrs: &[W], mut post: impl FnMut(&W) -> Result<(), PostError>) -> Result<(), PostChainError> {
         for (index, wr) in wrs.iter().enumerate() {
             if let Err(error) = post(wr) {
                 if index > 0 {
@@ -394,6 +389,13 @@ impl Qp {
     /// Destroys the queue pair (`ibv_destroy_qp`), as dropping it does.
     pub fn destroy(self) {
         drop(self);
+    }
+}
+
+impl std::fmt::Debug for Qp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut f = f.debug_struct("Qp");
+        f.field("qpn", &self.qpn).field("type", &self.kind).field("state", &self.state()).finish_non_exhaustive()
     }
 }
 
