@@ -126,6 +126,6 @@ packages() {
 	local rc=0
 	apt-get "${lock[@]}" install -y -qq --no-install-recommends "${missing[@]}" >"$CACHE/apt.log" 2>&1 || rc=$?
 	[ -z "$made" ] || rm -f /usr/sbin/policy-rc.d
-	[ $rc = 0 ] || { tail -5 "$CACHE/apt.log" >&2; skip "apt-get could not install: ${missing[*]}"; }
+	[ $rc = 0 ] || { tail -n 5 "$CACHE/apt.log" >&2; skip "apt-get could not install: ${missing[*]}"; }
 }
 since() { awk -v a="$1" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }'; }

@@ -21,7 +21,7 @@ const LENGTHS: [u32; 8] = [0, 1, 7, PATH_MTU - 1, PATH_MTU, PATH_MTU + 1, 3 * PA
 fn guest() -> Option<&'static Guest> {
     static GUEST: OnceLock<Option<Guest>> = OnceLock::new();
     let booted = || {
-        let guest = boot_or_skip(Kernel::V6_12, Mtu::ETHERNET)?;
+        let guest = boot_or_skip(Kernel::chosen(), Mtu::ETHERNET)?;
         let made = guest.run("[ -e /sys/class/infiniband/rxeb ] || rxe-pair 1500");
         assert_eq!(made.status, 0, "rxe-pair: {}", made.stderr);
         Some(guest)
@@ -305,7 +305,8 @@ fn large_messages_are_checked_without_being_sent_around() {
 fn failures_have_their_status() {
     let Some(guest) = guest() else { return };
     let access = |p: &Pair| Op::Write { va: p.b.mr.va, rkey: p.b.mr.rkey ^ 0x1000 };
-    let cases: [(u32, fn(&Pair) -> Op); 3] = [
+    type MakeOp = fn(&Pair) -> Op;
+    let cases: [(u32, MakeOp); 3] = [
         (status::REM_ACCESS_ERR, access),
         (status::REM_ACCESS_ERR, |p| Op::Read { va: p.b.mr.va + BUF_LEN - 63, rkey: p.b.mr.rkey }),
         (status::RNR_RETRY_EXC_ERR, |_| Op::Send),

@@ -151,7 +151,7 @@ fn leaving_a_bridge_is_not_the_end() {
 #[test]
 fn an_interface_that_moves_to_another_namespace_is_gone() {
     let test = "an_interface_that_moves_to_another_namespace_is_gone";
-    let (Some(ns), Some(other)) = (Namespace::new(test), Namespace::new(test)) else { return };
+    let Some([ns, other]) = Namespace::several(test) else { return };
     ns.ip("link add eth0 type veth peer name eth1");
     let mut netdev = ns.open("eth0");
     let mut monitor = netdev.monitor().unwrap();
@@ -174,7 +174,7 @@ fn the_monitor_can_be_taken_once() {
 #[test]
 fn two_namespaces_with_the_same_interface_name_do_not_mix() {
     let test = "two_namespaces_with_the_same_interface_name_do_not_mix";
-    let (Some(a), Some(b)) = (Namespace::new(test), Namespace::new(test)) else { return };
+    let Some([a, b]) = Namespace::several(test) else { return };
     for (ns, mtu, address) in [(&a, 1600, "192.0.2.1"), (&b, 1700, "192.0.2.2")] {
         ns.ip(&format!("link add eth0 index 50 mtu {mtu} type veth peer name eth1"));
         ns.ip("link set eth0 up");

@@ -110,7 +110,7 @@ fn a_tentative_address_is_not_listed_until_it_is_confirmed() {
 #[test]
 fn a_duplicate_address_is_not_listed() {
     let test = "a_duplicate_address_is_not_listed";
-    let (Some(a), Some(b)) = (Namespace::new(test), Namespace::new(test)) else { return };
+    let Some([a, b]) = Namespace::several(test) else { return };
     b.sysctl("net/ipv6/conf/default/accept_dad", "1");
     a.veth("eth0", &b, "eth0");
     a.ip("addr add fd00::1/64 dev eth0 nodad");

@@ -18,7 +18,7 @@ fn ip(text: &str) -> IpAddr {
 
 /// Two hosts on one link.
 fn two_hosts(test: &str) -> Option<(Namespace, Namespace)> {
-    let (a, b) = (Namespace::new(test)?, Namespace::new(test)?);
+    let [a, b] = Namespace::several(test)?;
     a.veth("eth0", &b, "eth0");
     for (ns, n) in [(&a, 1), (&b, 2)] {
         ns.ip(&format!("addr add 192.0.2.{n}/24 dev eth0"));
@@ -55,7 +55,7 @@ fn link_local_destinations_resolve_both_ways() {
 
 /// Three namespaces, the middle one forwards.
 fn with_router(test: &str) -> Option<(Namespace, Namespace, Namespace)> {
-    let (a, router, b) = (Namespace::new(test)?, Namespace::new(test)?, Namespace::new(test)?);
+    let [a, router, b] = Namespace::several(test)?;
     a.veth("eth0", &router, "west");
     b.veth("eth0", &router, "east");
     for (ns, interface, net, n) in

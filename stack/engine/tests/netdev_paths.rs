@@ -27,8 +27,7 @@ struct Lab {
 
 impl Lab {
     fn new(test: &str) -> Option<Lab> {
-        let [a, first, second, b] = [(); 4].map(|()| Namespace::new(test));
-        let (a, first, second, b) = (a?, first?, second?, b?);
+        let [a, first, second, b] = Namespace::several(test)?;
         // The link of a and the two routers is a bridge in the first router.
         first.ip("link add br0 type bridge");
         first.ip("link set br0 up");

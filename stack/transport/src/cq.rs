@@ -10,6 +10,7 @@
 //! Slot at position *p* of a ring of *n*: sequence `p` = free for the producer that claims *p*; `p + 1` = published;
 //! `p + n` = taken, free for the next round.
 
+#[allow(unsafe_code, reason = "ring memory")]
 mod ring;
 
 #[cfg(test)]

@@ -7,6 +7,9 @@
 //! posted, [`Endpoint::handle_timeout`], then [`Endpoint::poll_transmit`] until it returns `None`,
 //! [`Endpoint::poll_event`], [`Endpoint::poll_wakeup`]; and sleep no longer than [`Endpoint::poll_timeout`] says.
 
+// Three files are let off, where they are declared: memory/region.rs, wq/ring.rs and cq/ring.rs.
+#![deny(unsafe_code)]
+
 mod config;
 mod context;
 mod counters;

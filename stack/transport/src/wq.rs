@@ -10,6 +10,7 @@
 
 mod entry;
 mod post;
+#[allow(unsafe_code, reason = "ring memory")]
 mod ring;
 
 #[cfg(test)]

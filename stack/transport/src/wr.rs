@@ -279,14 +279,6 @@ pub enum PostError {
         /// Their bytes.
         length: u64,
     },
-    /// The remote word of an atomic must lie on an 8-byte boundary (IBTA 9.4.5).
-    #[error("{op} at remote address {va:#x}, which is not a multiple of 8")]
-    MisalignedAtomic {
-        /// Name of the operation.
-        op: &'static str,
-        /// The remote address.
-        va: u64,
-    },
     /// The transport service of the QP has no such operation.
     #[error("{op} does not exist on a {kind} queue pair")]
     NotOnThisQp {

@@ -16,6 +16,9 @@ struct Slot {
     wc: UnsafeCell<Wc>,
 }
 
+/// A position that one producer has claimed in this ring. Not `Copy`: it is published once.
+pub(super) struct Claimed(u64);
+
 pub(super) struct Ring {
     slots: Box<[Slot]>,
     /// The position the next producer claims.
@@ -53,32 +56,40 @@ impl Ring {
 
     /// Appends a completion; false if there is no free slot.
     pub(super) fn push(&self, wc: Wc) -> bool {
+        let Some(position) = self.claim() else { return false };
+        self.publish(position, wc);
+        true
+    }
+
+    /// Claims the next position, if its slot is free.
+    pub(super) fn claim(&self) -> Option<Claimed> {
         let mut position = self.tail.0.load(Ordering::Relaxed);
         loop {
-            let slot = self.slot(position);
-            let sequence = slot.sequence.load(Ordering::Acquire);
+            let sequence = self.slot(position).sequence.load(Ordering::Acquire);
             if sequence == position {
                 match self.tail.0.compare_exchange_weak(position, position + 1, Ordering::Relaxed, Ordering::Relaxed) {
-                    Ok(_) => {
-                        // SAFETY: the sequence was `position` and this thread moved `tail` from there, so the slot is
-                        // this producer's until it stores the next sequence.
-                        unsafe { *slot.wc.get() = wc };
-                        slot.sequence.store(position + 1, Ordering::Release);
-                        return true;
-                    }
+                    Ok(_) => return Some(Claimed(position)),
                     Err(now) => position = now,
                 }
-            } else if sequence < position {
-                // A round behind: not taken yet. If `tail` has moved meanwhile this is old news.
+            } else {
+                // Behind: of the round before, and not taken yet; the ring is full, unless `tail` has moved meanwhile.
+                // Ahead: `tail` has moved.
                 let now = self.tail.0.load(Ordering::Relaxed);
-                if now == position {
-                    return false;
+                if now == position && sequence < position {
+                    return None;
                 }
                 position = now;
-            } else {
-                position = self.tail.0.load(Ordering::Relaxed);
             }
         }
+    }
+
+    /// Fills a claimed slot and lets consumers have it.
+    pub(super) fn publish(&self, Claimed(position): Claimed, wc: Wc) {
+        let slot = self.slot(position);
+        // SAFETY: the sequence was `position` and the holder of the claim moved `tail` from there, so the slot is its own
+        // until it stores the next sequence; a claim is used up by publishing.
+        unsafe { *slot.wc.get() = wc };
+        slot.sequence.store(position + 1, Ordering::Release);
     }
 
     /// Whether nothing is claimed that has not been taken.

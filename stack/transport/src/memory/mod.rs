@@ -12,6 +12,7 @@ mod grace;
 mod key;
 mod mr;
 mod pd;
+#[allow(unsafe_code, reason = "the bytes of memory regions")]
 mod region;
 
 #[cfg(test)]

@@ -95,13 +95,10 @@ impl SqProducer {
 
     fn check_atomic(&self, wr: &SendWr<'_>, length: u32) -> Result<(), PostError> {
         use crate::wr::SendOp::{CmpSwap, FetchAdd};
-        let (CmpSwap { va, .. } | FetchAdd { va, .. }) = wr.op else { return Ok(()) };
+        let (CmpSwap { .. } | FetchAdd { .. }) = wr.op else { return Ok(()) };
         let op = wr.op.name();
         if wr.sges.len() != 1 || length != 8 {
             return Err(PostError::BadAtomicSge { op, sges: wr.sges.len(), length: length.into() });
-        }
-        if va % 8 != 0 {
-            return Err(PostError::MisalignedAtomic { op, va });
         }
         Ok(())
     }
