@@ -3,7 +3,8 @@
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use xroce_tests::interop::exchange::{self, Operation, exchange};
+use xroce_tests::interop::errors;
+use xroce_tests::interop::exchange::{self, Operation, exchange, lengths};
 use xroce_tests::interop::{Family, Link, LinkSpec, Side, Station, station_or_skip};
 use xroce_tests::rxe::{Kernel, QpKind, in_namespace};
 
@@ -20,13 +21,48 @@ fn on_station(name: &str, test: impl FnOnce(&mut Station) + Send) {
     println!("{name}: {:.1} s", from.elapsed().as_secs_f64());
 }
 
-#[test]
-fn one_send_each_way() {
-    on_station("one_send_each_way", |station| {
-        let mut link = Link::new(station, LinkSpec::new(QpKind::Rc, Family::V4, 1024));
+/// Every operation of `kind`, both ways, with the lengths that `wanted` picks.
+fn every_operation(kind: QpKind, family: Family, mtu: u32, wanted: fn(u32) -> bool) {
+    let name = format!("{kind:?} {family:?} {mtu}");
+    on_station(&name, |station| {
+        let mut link = Link::new(station, LinkSpec::new(kind, family, mtu));
+        let mut seed = u64::from(mtu);
         for side in Side::BOTH {
-            exchange(&mut link, side, Operation::Send, 64, 1);
+            for &operation in Operation::of(kind) {
+                for len in lengths(mtu).into_iter().filter(|&len| wanted(len)) {
+                    seed += 1;
+                    let at = std::time::Instant::now();
+                    exchange(&mut link, side, operation, len, seed);
+                    println!("{name} {} {} {len}: {:.3}", side.arrow(), operation.name(), at.elapsed().as_secs_f64());
+                }
+            }
         }
         exchange::assert_quiet(&mut link);
     });
+}
+
+#[test]
+fn rc_operations() {
+    for family in Family::BOTH {
+        every_operation(QpKind::Rc, family, 1024, |_| true);
+    }
+}
+
+#[test]
+fn uc_operations() {
+    for family in Family::BOTH {
+        every_operation(QpKind::Uc, family, 1024, |_| true);
+    }
+}
+
+#[test]
+fn errors_have_their_status() {
+    for family in Family::BOTH {
+        for side in Side::BOTH {
+            for case in errors::CASES {
+                let name = format!("{} {family:?}, {}", case.name, side.arrow());
+                on_station(&name, |station| (case.run)(station, side, family));
+            }
+        }
+    }
 }

@@ -6,6 +6,7 @@
 //! [`Link`] is one connected pair of QPs over it, whose two sides are used by the same calls, so that each case is written
 //! once and run in both directions. What rxe does otherwise than the specification is in [`Known`], and nowhere else.
 
+pub mod errors;
 pub mod exchange;
 mod known;
 mod link;
