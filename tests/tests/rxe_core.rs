@@ -3,9 +3,9 @@
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use xroce_tests::interop::errors;
+use xroce_tests::interop::errors::{self, Case};
 use xroce_tests::interop::exchange::{self, Operation, exchange, lengths};
-use xroce_tests::interop::{Family, Link, LinkSpec, Side, Station, station_or_skip};
+use xroce_tests::interop::{Family, Link, LinkSpec, Side, Station, station_or_skip, streams};
 use xroce_tests::rxe::{Kernel, QpKind, in_namespace};
 
 /// Runs `test` on the station, inside the network namespace of our netdev.
@@ -55,14 +55,29 @@ fn uc_operations() {
     }
 }
 
-#[test]
-fn errors_have_their_status() {
+/// Each case both ways over both families.
+fn all_cases(cases: &[Case]) {
     for family in Family::BOTH {
         for side in Side::BOTH {
-            for case in errors::CASES {
+            for case in cases {
                 let name = format!("{} {family:?}, {}", case.name, side.arrow());
                 on_station(&name, |station| (case.run)(station, side, family));
             }
         }
     }
+}
+
+#[test]
+fn errors_have_their_status() {
+    all_cases(errors::CASES);
+}
+
+#[test]
+fn many_requests_at_once() {
+    all_cases(streams::CASES);
+}
+
+#[test]
+fn nothing_is_lost_under_loss() {
+    all_cases(streams::LOSS_CASES);
 }

@@ -208,10 +208,25 @@ impl<'a> Link<'a> {
                 for i in 0..u64::from(wr.count) {
                     let shift = i * wr.stride;
                     let sges: Vec<_> = wr.sges.iter().map(|s| our_sge(s, shift)).collect();
-                    self.qp().post_send(&our_wr(wr, i, shift, &sges)).expect("we post");
+                    let bytes = self.inline_bytes(wr);
+                    let inline: Vec<_> = bytes.iter().map(Vec::as_slice).collect();
+                    self.qp().post_send(&our_wr(wr, i, shift, &sges, &inline)).expect("we post");
                 }
             }
         }
+    }
+
+    /// What an inline request of ours takes along: the bytes of its SGEs, as in verbs.
+    fn inline_bytes(&self, wr: &SendWr) -> Vec<Vec<u8>> {
+        if !wr.flags.contains(Flags::INLINE) {
+            return Vec::new();
+        }
+        let mr = self.station.ours.memory.mr();
+        let piece = |s: &Sge| {
+            let off = (s.addr - mr.addr()) as usize;
+            mr.to_vec(off..off + s.len as usize).expect("inside the region")
+        };
+        wr.sges.iter().map(piece).collect()
     }
 
     /// ibv_post_recv.
@@ -373,8 +388,13 @@ fn our_sge(s: &Sge, shift: u64) -> xroce::Sge {
     xroce::Sge { addr: s.addr + shift, length: s.len, lkey: Lkey(s.lkey) }
 }
 
-fn our_wr<'a>(wr: &SendWr, index: u64, shift: u64, sges: &'a [xroce::Sge]) -> xroce::SendWr<'a> {
-    assert!(!wr.flags.contains(Flags::INLINE), "inline data is given otherwise here");
+fn our_wr<'a>(
+    wr: &SendWr,
+    index: u64,
+    shift: u64,
+    sges: &'a [xroce::Sge],
+    inline: &'a [&'a [u8]],
+) -> xroce::SendWr<'a> {
     let op = match wr.op {
         Op::Send => SendOp::Send,
         Op::SendImm(imm) => SendOp::SendImm(ImmData(imm)),
@@ -387,7 +407,7 @@ fn our_wr<'a>(wr: &SendWr, index: u64, shift: u64, sges: &'a [xroce::Sge]) -> xr
         Op::LocalInv(_) => panic!("not an operation on the wire"),
     };
     let flags = SendFlags::from_bits_truncate(wr.flags.bits());
-    xroce::SendWr { wr_id: WrId(wr.id + index), op, flags, sges, inline: &[] }
+    xroce::SendWr { wr_id: WrId(wr.id + index), op, flags, sges: if inline.is_empty() { sges } else { &[] }, inline }
 }
 
 /// Sleeps between polls: the guest's CPUs are emulated on ours.

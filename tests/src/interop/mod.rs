@@ -12,6 +12,7 @@ mod known;
 mod link;
 mod memory;
 mod station;
+pub mod streams;
 
 pub use known::Known;
 pub use link::{Link, LinkSpec, Side, WAIT};
