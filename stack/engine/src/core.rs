@@ -1,0 +1,375 @@
+//! One shard's state and one step of its loop.
+//!
+//! In: frames, bells, time. Out: frames, completions, events, wake-ups. Everything here is reached only by the holder of the
+//! shard's token. Work per step is bounded by [`Budget`]; nothing here allocates or makes a system call but the port's kick
+//! and the wake-up of an armed completion channel.
+#![forbid(unsafe_code)]
+
+use crate::clock::Clock;
+use crate::cqs::CqTable;
+use crate::event::{AsyncEvent, AsyncEventKind};
+use crate::handover::Inbox;
+use crate::l2::{self, NotForUs};
+use crate::loopback::Loopback;
+use crate::notify::Notices;
+use crate::path::PathTable;
+use crate::progress::STALL_NS;
+use crate::shard::Mailbox;
+use crate::sink::Sink;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use xroce_port::{LinkChange, Port, PortCounters};
+use xroce_transport::instant::Instant;
+use xroce_transport::memory::Reader;
+use xroce_transport::{Endpoint, RxMeta, RxPacket};
+
+/// What one step may do at most. The units are frames, bells and events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// Frames taken from the port, and as many from the inner wire and from other shards.
+    pub rx: usize,
+    /// Packets sent.
+    pub tx: usize,
+    /// Doorbells looked at.
+    pub bells: usize,
+    /// Asynchronous events and wake-ups handed on, each.
+    pub events: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { rx: 64, tx: 128, bells: 64, events: 64 }
+    }
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// Something was done, so that another step may find more to do.
+    pub worked: bool,
+    /// There are packets to send and no frame to put them in.
+    pub stalled: bool,
+    /// When the transport wants to be called again even if nothing arrives.
+    pub deadline: Option<Instant>,
+    /// The time the step worked with.
+    pub now: Instant,
+}
+
+/// What became of frames in front of the transport, and hand-overs. Frames unless the name says otherwise.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct ShardCounters {
+    /// Steps run, by whomever.
+    pub steps: u64,
+    /// Received frames shorter than their own headers.
+    pub rx_truncated: u64,
+    /// Received frames for another station.
+    pub rx_other_station: u64,
+    /// Received frames that are not IP.
+    pub rx_not_ip: u64,
+    /// Received frames of a VLAN that is not the device's, or untagged ones on a device in a VLAN.
+    pub rx_other_vlan: u64,
+    /// Received frames and inner packets of queue pairs of another shard, handed over.
+    pub handed_over: u64,
+    /// The same, dropped because the other shard's inbox was full.
+    pub hand_over_drops: u64,
+    /// Packets written for a path without a next hop, and lost.
+    pub no_next_hop: u64,
+    /// Packets that went over the inner wire.
+    pub local: u64,
+    /// Steps that had something to send and no frame for it.
+    pub tx_stalls: u64,
+    /// Asynchronous events that found their queue full.
+    pub events_lost: u64,
+}
+
+/// Which queue pairs belong to this shard: those whose index is `offset` modulo `stride`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// This shard's number.
+    pub offset: u32,
+    /// How many shards there are.
+    pub stride: u32,
+}
+
+/// What the shards of a device share.
+#[derive(Debug)]
+pub struct Common {
+    /// Completion queues, for wake-ups.
+    pub cqs: CqTable,
+    /// Asynchronous events.
+    pub events: Notices<AsyncEvent>,
+    /// The inboxes of all shards.
+    pub mailboxes: Box<[Mailbox]>,
+    /// A completion queue is armed: its owner is going to sleep and counts on somebody else to step the shards.
+    pub someone_waits: AtomicBool,
+}
+
+/// The state of one shard.
+pub struct Core {
+    port: Box<dyn Port>,
+    /// Queue pairs of this shard.
+    pub endpoint: Endpoint,
+    /// Next hops of this shard's queue pairs.
+    pub paths: PathTable,
+    loopback: Loopback,
+    void: Box<[u8]>,
+    reader: Reader,
+    clock: Clock,
+    owner: Owner,
+    mac: [u8; 6],
+    vlan: Option<u16>,
+    stalled: bool,
+    counters: ShardCounters,
+}
+
+/// Packets the inner wire holds.
+const LOOPBACK_SLOTS: usize = 256;
+
+/// The longest packet of the transport: path MTU 4096, every header there is, pad and ICRC, rounded up.
+pub(crate) const MAX_PACKET_LEN: usize = 4096 + 128;
+
+impl Core {
+    /// `vlan`: the VLAN that the device's frames carry.
+    pub(crate) fn new(
+        port: Box<dyn Port>,
+        endpoint: Endpoint,
+        reader: Reader,
+        clock: Clock,
+        owner: Owner,
+        vlan: Option<u16>,
+    ) -> Core {
+        let mac = port.capabilities().mac;
+        Core {
+            port,
+            endpoint,
+            paths: PathTable::default(),
+            loopback: Loopback::new(LOOPBACK_SLOTS, MAX_PACKET_LEN),
+            void: vec![0; MAX_PACKET_LEN].into_boxed_slice(),
+            reader,
+            clock,
+            owner,
+            mac,
+            vlan,
+            stalled: false,
+            counters: ShardCounters::default(),
+        }
+    }
+
+    /// The time at this shard's port.
+    pub fn now(&self) -> Instant {
+        self.clock.at(&*self.port)
+    }
+
+    /// The port, to ask what it is.
+    pub fn port(&self) -> &dyn Port {
+        &*self.port
+    }
+
+    /// What the port has counted.
+    pub fn port_counters(&self) -> PortCounters {
+        self.port.counters()
+    }
+
+    /// What this shard has counted in front of the transport.
+    pub fn counters(&self) -> ShardCounters {
+        self.counters
+    }
+
+    /// The interface has another MAC address now.
+    pub fn set_mac(&mut self, mac: [u8; 6]) {
+        self.mac = mac;
+    }
+
+    /// One round: receive, bells, timers, send, events, wake-ups, kick.
+    pub(crate) fn step(&mut self, common: &Common, bells: &crate::doorbell::Doorbell, budget: &Budget) -> Outcome {
+        self.counters.steps += 1;
+        let now = self.now();
+        self.reader.pin();
+        let mut work = self.receive(common, now, budget.rx);
+        for _ in 0..budget.bells {
+            let Some(qpn) = bells.pop() else { break };
+            self.endpoint.doorbell(now, qpn);
+            work += 1;
+        }
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            self.endpoint.handle_timeout(now);
+            work += 1;
+        }
+        let sent = self.send(now, budget.tx);
+        self.reader.unpin();
+        work += sent + self.tell(common, budget.events);
+        self.port.tx_flush();
+        self.watch_link(common);
+        Outcome { worked: work > 0, stalled: self.stalled, deadline: self.endpoint.poll_timeout(), now }
+    }
+
+    fn receive(&mut self, common: &Common, now: Instant, max: usize) -> usize {
+        let from_wire = self.port.rx_burst(max);
+        for i in 0..from_wire {
+            let frame = self.port.rx_frame(i);
+            match l2::parse(frame.head, self.mac) {
+                Ok(l2) if l2.vlan != self.vlan => self.counters.rx_other_vlan += 1,
+                Ok(l2) => {
+                    let meta = RxMeta { vlan: l2.vlan, local: false };
+                    let packet = RxPacket { head: &frame.head[l2.len..], tail: frame.tail };
+                    deliver(&mut self.endpoint, self.owner, &mut self.counters, common, now, &meta, packet);
+                }
+                Err(NotForUs::Truncated) => self.counters.rx_truncated += 1,
+                Err(NotForUs::OtherStation) => self.counters.rx_other_station += 1,
+                Err(NotForUs::NotIp) => self.counters.rx_not_ip += 1,
+            }
+        }
+        if from_wire > 0 {
+            self.port.rx_release();
+        }
+        from_wire + self.receive_local(common, now, max) + self.receive_handed_over(common, now, max)
+    }
+
+    fn receive_local(&mut self, common: &Common, now: Instant, max: usize) -> usize {
+        // Only what is there now: the answers to these are sent, and looped, later in the step.
+        let waiting = self.loopback.len().min(max);
+        for _ in 0..waiting {
+            let Some(head) = self.loopback.front() else { break };
+            let meta = RxMeta { vlan: None, local: true };
+            let packet = RxPacket { head, tail: &[] };
+            deliver(&mut self.endpoint, self.owner, &mut self.counters, common, now, &meta, packet);
+            self.loopback.pop();
+            self.counters.local += 1;
+        }
+        waiting
+    }
+
+    fn receive_handed_over(&mut self, common: &Common, now: Instant, max: usize) -> usize {
+        if self.owner.stride == 1 {
+            return 0;
+        }
+        let inbox = &common.mailboxes[self.owner.offset as usize].inbox;
+        let mut taken = 0;
+        while taken < max
+            && let Some(packet) = inbox.take()
+        {
+            let meta = RxMeta { vlan: packet.vlan, local: packet.local };
+            // Why it was dropped, if it was, the endpoint has counted.
+            let _ = self.endpoint.handle_packet(now, &meta, RxPacket { head: packet.bytes(), tail: &[] });
+            inbox.release(packet);
+            taken += 1;
+        }
+        taken
+    }
+
+    fn send(&mut self, now: Instant, max: usize) -> usize {
+        let mut sink = Sink::new(&mut *self.port, &self.paths, &mut self.loopback, &mut self.void);
+        let mut sent = 0;
+        while sent < max
+            && let Some(transmit) = self.endpoint.poll_transmit(now, &mut sink)
+        {
+            sink.commit(transmit.len);
+            sent += 1;
+        }
+        self.stalled = sink.refused();
+        self.counters.no_next_hop += sink.voided();
+        self.counters.tx_stalls += u64::from(self.stalled);
+        sent
+    }
+
+    /// Hands on events and wakes armed channels.
+    fn tell(&mut self, common: &Common, max: usize) -> usize {
+        let mut told = 0;
+        while told < max
+            && let Some(event) = self.endpoint.poll_event()
+        {
+            if !common.events.push(event.into()) {
+                self.counters.events_lost += 1;
+            }
+            told += 1;
+        }
+        let mut woken = 0;
+        while woken < max
+            && let Some(cq) = self.endpoint.poll_wakeup()
+        {
+            common.someone_waits.store(false, Ordering::SeqCst);
+            common.cqs.wake(cq.id());
+            woken += 1;
+        }
+        told + woken
+    }
+
+    fn watch_link(&mut self, common: &Common) {
+        while let Some(change) = self.port.link() {
+            let kind = match change {
+                LinkChange::Up => AsyncEventKind::PortActive,
+                LinkChange::Down => AsyncEventKind::PortErr,
+                LinkChange::Gone(reason) => {
+                    tracing::error!(%reason, "the port is gone");
+                    AsyncEventKind::DeviceFatal
+                }
+            };
+            if !common.events.push(AsyncEvent::of_port(kind)) {
+                self.counters.events_lost += 1;
+            }
+        }
+    }
+
+    /// Whether there is nothing to do right now but wait for frames, bells and the deadline.
+    pub(crate) fn is_idle(&self, common: &Common) -> bool {
+        self.loopback.is_empty() && common.mailboxes[self.owner.offset as usize].inbox.is_empty()
+    }
+
+    /// When to wake at the latest, and the time now; the descriptors to sleep on are appended to `fds`.
+    pub(crate) fn prepare_to_sleep(&mut self, fds: &mut Vec<RawFd>) -> (Option<Instant>, Instant) {
+        let now = self.now();
+        self.port.wait_fds(fds);
+        self.port.before_wait();
+        let deadline = self.endpoint.poll_timeout();
+        if self.stalled || !self.port.tx_idle() {
+            // Room for frames comes back without a descriptor that would say so.
+            let look_again = now.add_ns(STALL_NS);
+            return (Some(deadline.map_or(look_again, |at| at.min(look_again))), now);
+        }
+        (deadline, now)
+    }
+
+    pub(crate) fn after_sleep(&mut self) {
+        self.port.after_wait();
+    }
+}
+
+/// Gives a packet to the endpoint, or to the shard that owns its queue pair.
+#[inline]
+fn deliver(
+    endpoint: &mut Endpoint,
+    owner: Owner,
+    counters: &mut ShardCounters,
+    common: &Common,
+    now: Instant,
+    meta: &RxMeta,
+    packet: RxPacket<'_>,
+) {
+    if owner.stride > 1
+        && let Some(qpn) = l2::peek_dest_qp(packet.head)
+        && let shard = (qpn.value() & 0xffff) % owner.stride
+        && shard != owner.offset
+    {
+        let mailbox = &common.mailboxes[shard as usize];
+        if hand_over(&mailbox.inbox, meta, packet) {
+            mailbox.sleeper.wake();
+            counters.handed_over += 1;
+        } else {
+            counters.hand_over_drops += 1;
+        }
+        return;
+    }
+    // Why it was dropped, if it was, the endpoint has counted.
+    let _ = endpoint.handle_packet(now, meta, packet);
+}
+
+fn hand_over(inbox: &Arc<Inbox>, meta: &RxMeta, packet: RxPacket<'_>) -> bool {
+    inbox.put(packet.head, packet.tail, meta.vlan, meta.local)
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("owner", &self.owner).field("counters", &self.counters).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,164 @@
+//! A shard: queue pairs, a set of port queues, and the token that says who may work on them now.
+//!
+//! In: threads that want to step it, control calls, doorbells. Out: bounded steps, one at a time.
+#![forbid(unsafe_code)]
+
+use crate::core::{Budget, Common, Core, Outcome};
+use crate::doorbell::Doorbell;
+use crate::handover::Inbox;
+use crate::sleep::Sleeper;
+use crate::token::{Broken, Token};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use xroce_transport::instant::Instant;
+use xroce_wire::Qpn;
+
+/// Where other shards leave packets for a shard and wake it.
+#[derive(Clone, Debug)]
+pub struct Mailbox {
+    /// The packets.
+    pub inbox: Arc<Inbox>,
+    /// The bed of the shard's thread.
+    pub sleeper: Arc<Sleeper>,
+}
+
+/// A shard. Shared by everybody who may step it, post to it or control it.
+#[derive(Debug)]
+pub struct Shard {
+    index: usize,
+    token: Token<Core>,
+    common: Arc<Common>,
+    bells: Doorbell,
+    sleeper: Arc<Sleeper>,
+    budget: Budget,
+    /// Steps run by the application.
+    inline_steps: AtomicU64,
+}
+
+impl Shard {
+    pub(crate) fn new(index: usize, core: Core, common: Arc<Common>, bells: Doorbell, budget: Budget) -> Shard {
+        let sleeper = common.mailboxes[index].sleeper.clone();
+        Shard { index, token: Token::new(core), common, bells, sleeper, budget, inline_steps: AtomicU64::new(0) }
+    }
+
+    /// Its number, from 0.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Runs one step if nobody else is doing so. None: somebody is, or a control call waits, or the shard is broken.
+    #[inline]
+    pub fn step(&self) -> Option<Outcome> {
+        let mut core = self.token.try_take()?;
+        let outcome = core.step(&self.common, &self.bells, &self.budget);
+        Some(outcome)
+    }
+
+    /// As [`step`](Shard::step), by the application's own thread: the helper then knows that somebody polls, and is woken if
+    /// the step left a deadline before the time it wakes by itself.
+    #[inline]
+    pub fn step_inline(&self) -> Option<Outcome> {
+        let mut core = self.token.try_take()?;
+        let outcome = core.step(&self.common, &self.bells, &self.budget);
+        self.inline_steps.fetch_add(1, Ordering::Relaxed);
+        if let Some(at) = outcome.deadline {
+            self.sleeper.wake_before(at);
+        }
+        Some(outcome)
+    }
+
+    /// Work was posted to `qpn`. A system call only if the shard's thread sleeps.
+    #[inline]
+    pub fn ring(&self, qpn: Qpn) {
+        if self.bells.ring(qpn) {
+            self.sleeper.wake();
+        }
+    }
+
+    /// The bell at `qpn`'s place is `qpn`'s from now on.
+    pub fn assign_bell(&self, qpn: Qpn) {
+        self.bells.assign(qpn);
+    }
+
+    /// A completion queue was armed: whoever armed it is about to wait, so the helper goes on duty at once.
+    pub fn expect_waiter(&self) {
+        self.common.someone_waits.store(true, Ordering::SeqCst);
+        self.sleeper.call();
+    }
+
+    /// Runs `change` with the token held, then one step, so that what the change brought about (flushed work, events, a nearer
+    /// deadline) is seen at once.
+    ///
+    /// # Errors
+    /// [`Broken`] after a step panicked.
+    pub fn control<R>(&self, change: impl FnOnce(&mut Core, Instant) -> R) -> Result<R, Broken> {
+        let result = {
+            let mut core = self.token.take()?;
+            let now = core.now();
+            let result = change(&mut core, now);
+            core.step(&self.common, &self.bells, &self.budget);
+            result
+        };
+        self.sleeper.wake();
+        Ok(result)
+    }
+
+    /// Runs `look` with the token held and changes nothing.
+    ///
+    /// # Errors
+    /// [`Broken`] after a step panicked.
+    pub fn inspect<R>(&self, look: impl FnOnce(&Core) -> R) -> Result<R, Broken> {
+        Ok(look(&*self.token.take()?))
+    }
+
+    /// Whether a step panicked.
+    pub fn is_broken(&self) -> bool {
+        self.token.is_broken()
+    }
+
+    /// Steps the application has run so far.
+    pub(crate) fn inline_steps(&self) -> u64 {
+        self.inline_steps.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody armed a completion queue and was not woken since.
+    pub(crate) fn someone_waits(&self) -> bool {
+        self.common.someone_waits.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
+    /// For a thread that has said it lies down: the last look for work before it sleeps. None: there is work. Otherwise how
+    /// long to sleep at most, with the port's descriptors in `fds`.
+    pub(crate) fn prepare_to_sleep(&self, fds: &mut Vec<RawFd>) -> Option<Option<u64>> {
+        // Somebody else holds the token: it may be making work for us this moment.
+        let mut core = self.token.try_take()?;
+        if !self.bells.is_empty() || !core.is_idle(&self.common) {
+            return None;
+        }
+        let (until, now) = core.prepare_to_sleep(fds);
+        // Under the token: whoever steps next sees it.
+        self.sleeper.alarm(until);
+        Some(until.map(|at| at.since_ns(now)))
+    }
+
+    /// As [`prepare_to_sleep`](Shard::prepare_to_sleep) for an application thread, which sleeps outside the bed.
+    pub(crate) fn prepare_to_doze(&self, fds: &mut Vec<RawFd>) -> Option<Option<u64>> {
+        let mut core = self.token.try_take()?;
+        if !self.bells.is_empty() || !core.is_idle(&self.common) {
+            return None;
+        }
+        let (until, now) = core.prepare_to_sleep(fds);
+        Some(until.map(|at| at.since_ns(now)))
+    }
+
+    /// The thread has slept.
+    pub(crate) fn after_sleep(&self) {
+        if let Ok(mut core) = self.token.take() {
+            core.after_sleep();
+        }
+    }
+}
