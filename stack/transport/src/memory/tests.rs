@@ -340,7 +340,7 @@ proptest! {
 fn memory_outlives_every_reader_that_could_look_it_up() {
     const GOOD: u64 = 0x600D_600D_600D_600D;
     const POISON: u64 = 0xDEAD_DEAD_DEAD_DEAD;
-    let rounds = if cfg!(miri) { 20 } else { 20_000 };
+    let rounds = if cfg!(miri) { 20 } else { 2_000 };
     let buffers: Vec<[AtomicU64; 8]> = (0..4).map(|_| std::array::from_fn(|_| AtomicU64::new(POISON))).collect();
     let memory = Arc::new(memory(8));
     let pd = memory.alloc_pd().unwrap();
