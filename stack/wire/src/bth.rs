@@ -221,7 +221,7 @@ impl BthRepr {
     }
 }
 
-/// Opcode known and version 0 (IBTA 9.6.1.1: otherwise the packet is dropped without a word).
+/// Opcode known and version 0 (IBTA 9.6: otherwise the packet is dropped without a word).
 #[inline]
 pub(crate) fn check<T: AsRef<[u8]>>(view: &Bth<T>) -> Result<Opcode, WireError> {
     let Some(opcode) = Opcode::from_byte(view.opcode_byte()) else {

@@ -1,4 +1,4 @@
-//! End-to-end flow control credits as the AETH carries them: a 5-bit code for a number of RECVs (IBTA 9.7.7.2, table 45).
+//! End-to-end flow control credits as the AETH carries them: a 5-bit code for a number of RECVs (IBTA 9.7.7.2).
 
 /// The code for "no limit, send freely".
 pub const UNLIMITED: u8 = 0x1F;

@@ -70,8 +70,10 @@ pub enum Field {
     ExtensionHeaders,
     /// The payload.
     Payload,
-    /// The first of the two pieces a packet lies in.
-    Head,
+    /// All headers together, which must lie in the first of a packet's two pieces, or inside the capture.
+    Headers,
+    /// IPv6 source or destination address.
+    Ipv6Address,
 }
 
 impl Field {
@@ -109,7 +111,8 @@ impl Field {
             Field::CnpReserved => "CNP reserved bytes",
             Field::ExtensionHeaders => "extension headers",
             Field::Payload => "payload",
-            Field::Head => "first piece",
+            Field::Headers => "headers in the first piece",
+            Field::Ipv6Address => "IPv6 address",
         }
     }
 }
@@ -172,6 +175,8 @@ pub enum Reason {
         /// The right one.
         right: u16,
     },
+    /// An IPv6 header with an IPv4-mapped address.
+    MappedAddress,
     /// The opcode has no payload, yet bytes follow its headers.
     NotAllowed {
         /// Bytes between the headers and the ICRC.
@@ -192,12 +197,13 @@ pub struct WireError {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Reason::TooShort { len, need } => write!(f, "only {len} of its {need} bytes are there"),
+            Reason::TooShort { len, need } => write!(f, "only {len} of {need} bytes are there"),
             Reason::ShorterThan { value, what, need } => write!(f, "{value} is shorter than {what} ({need})"),
             Reason::LongerThan { value, what, limit } => write!(f, "{value} is longer than {what} ({limit})"),
             Reason::Differs { value, what, expected } => write!(f, "{value} differs from {what} ({expected})"),
             Reason::Unsupported { value, accepted } => write!(f, "{value:#x} is not supported, expected {accepted}"),
             Reason::BadChecksum { found, right } => write!(f, "{found:#06x} is wrong, {right:#06x} would be right"),
+            Reason::MappedAddress => f.write_str("IPv4-mapped, which goes by IPv4 on the wire"),
             Reason::NotAllowed { len } => write!(f, "{len} bytes follow the headers of an opcode that carries none"),
         }
     }

@@ -1,19 +1,17 @@
 //! All headers of one packet as a value: read from a [`Packet`], or written in front of a payload.
 
 use crate::aeth::{self, AethRepr};
-use crate::atomic::{self, AtomicAckRepr, AtomicEthRepr};
+use crate::atomic::{AtomicAckRepr, AtomicEthRepr};
 use crate::bth::{self, BthRepr};
 use crate::cnp;
-use crate::deth::{self, DethRepr};
-use crate::feth;
+use crate::deth::DethRepr;
 use crate::icrc::{ICRC_LEN, Icrc};
-use crate::ieth;
 use crate::immdt;
 use crate::ip::IpRepr;
 use crate::numbers::{ImmData, PKey, Qpn, Rkey};
 use crate::opcode::HeaderSet;
 use crate::packet::Packet;
-use crate::reth::{self, RethRepr};
+use crate::reth::RethRepr;
 use crate::udp::{self, UdpRepr};
 use crate::{MAX_HEADER_LEN, ROCE_PORT};
 
@@ -137,54 +135,33 @@ impl Headers {
         }
     }
 
-    /// Writes the extension headers in `set`, which fill `at` exactly.
+    /// Writes the extension headers in `set`, which fill `buf` exactly.
     #[inline]
-    fn emit_extension(&self, set: HeaderSet, mut at: &mut [u8]) {
-        // Each header in the order of the wire; what is not written below (reserved bytes, FETH) stays zero.
-        at.fill(0);
-        let mut write = |header: HeaderSet, len: usize, emit: &dyn Fn(&mut [u8])| {
-            if set.contains(header) {
-                let (here, rest) = core::mem::take(&mut at).split_at_mut(len);
-                emit(here);
-                at = rest;
-            }
-        };
-        write(HeaderSet::DETH, deth::LEN, &|b| {
-            if let Some(h) = self.deth {
-                h.emit(b)
-            }
-        });
-        write(HeaderSet::FETH, feth::LEN, &|_| ());
-        write(HeaderSet::RETH, reth::LEN, &|b| {
-            if let Some(h) = self.reth {
-                h.emit(b)
-            }
-        });
-        write(HeaderSet::ATOMIC_ETH, atomic::ATOMIC_ETH_LEN, &|b| {
-            if let Some(h) = self.atomic_eth {
-                h.emit(b)
-            }
-        });
-        write(HeaderSet::AETH, aeth::LEN, &|b| {
-            if let Some(h) = self.aeth {
-                h.emit(b)
-            }
-        });
-        write(HeaderSet::ATOMIC_ACK, atomic::ATOMIC_ACK_LEN, &|b| {
-            if let Some(h) = self.atomic_ack {
-                h.emit(b)
-            }
-        });
-        write(HeaderSet::IMM, immdt::LEN, &|b| {
-            if let Some(h) = self.imm {
-                h.emit(b)
-            }
-        });
-        write(HeaderSet::IETH, ieth::LEN, &|b| {
-            if let Some(h) = self.ieth {
-                h.emit_ieth(b)
-            }
-        });
+    fn emit_extension(&self, set: HeaderSet, buf: &mut [u8]) {
+        // What is not written below (reserved bytes, FETH) goes out as zero, never as what the frame held before.
+        buf.fill(0);
+        if let Some(h) = self.deth.filter(|_| set.contains(HeaderSet::DETH)) {
+            h.emit(buf);
+        }
+        if let Some(h) = self.reth.filter(|_| set.contains(HeaderSet::RETH)) {
+            h.emit(&mut buf[set.reth_at()..]);
+        }
+        if let Some(h) = self.atomic_eth.filter(|_| set.contains(HeaderSet::ATOMIC_ETH)) {
+            h.emit(buf);
+        }
+        if let Some(h) = self.aeth.filter(|_| set.contains(HeaderSet::AETH)) {
+            h.emit(buf);
+        }
+        if let Some(h) = self.atomic_ack.filter(|_| set.contains(HeaderSet::ATOMIC_ACK)) {
+            h.emit(&mut buf[aeth::LEN..]);
+        }
+        let last_word = buf.len() - immdt::LEN;
+        if let Some(imm) = self.imm.filter(|_| set.contains(HeaderSet::IMM)) {
+            imm.emit(&mut buf[last_word..]);
+        }
+        if let Some(rkey) = self.ieth.filter(|_| set.contains(HeaderSet::IETH)) {
+            rkey.emit_ieth(&mut buf[last_word..]);
+        }
     }
 
     /// Writes the whole packet, pad and ICRC included, to the start of `buf` and returns its length. For tests and slow
@@ -207,7 +184,7 @@ impl Headers {
     }
 }
 
-/// Pad bytes after that many bytes of payload: 0 to 3, up to the next multiple of four (IBTA 9.2.4).
+/// Pad bytes after that many bytes of payload: 0 to 3, up to the next multiple of four (IBTA 9.2, PadCnt).
 #[inline]
 pub const fn pad_len(payload: usize) -> usize {
     payload.wrapping_neg() % 4

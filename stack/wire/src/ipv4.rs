@@ -29,6 +29,7 @@ const VERSION_4_IHL_5: u8 = 0x45;
 const DONT_FRAGMENT: u16 = 0x4000;
 /// "More fragments" and the offset: not zero in any fragment.
 const IS_FRAGMENT: u16 = 0x3FFF;
+const OFFSET: u16 = 0x1FFF;
 
 header_view! {
     /// A view over an IPv4 header.
@@ -76,6 +77,12 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
     #[inline]
     pub fn is_fragment(&self) -> bool {
         get_u16(self.data(), field::FRAGMENT) & IS_FRAGMENT != 0
+    }
+
+    /// Where in the original packet this fragment's data belongs, in bytes.
+    #[inline]
+    pub fn fragment_offset(&self) -> usize {
+        usize::from(get_u16(self.data(), field::FRAGMENT) & OFFSET) * 8
     }
 
     /// Time to live.

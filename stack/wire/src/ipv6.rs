@@ -2,7 +2,8 @@
 
 use core::net::Ipv6Addr;
 
-use crate::error::{Field, WireError};
+use crate::error::{Field, Reason, WireError};
+use crate::gid::Gid;
 use crate::octets::{get_array, get_u16, get_u32, put_u16, put_u32};
 
 /// Bytes of the header.
@@ -76,7 +77,8 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         Ipv6Addr::from(get_array::<16>(self.data(), field::DST))
     }
 
-    /// What a RoCE v2 receiver demands of the header by itself: version, and UDP next.
+    /// What a RoCE v2 receiver demands of the header by itself: version, UDP next, and no IPv4-mapped address. A mapped GID
+    /// is an IPv4 peer (IBTA annex A17); taken from an IPv6 header it would let one host pass for another.
     ///
     /// # Errors
     /// The first field that is wrong.
@@ -88,6 +90,9 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         if self.next_header() != NEXT_HEADER_UDP {
             let accepted = "17 (UDP): RoCE v2 packets carry no extension headers";
             return Err(WireError::unsupported(Field::Ipv6NextHeader, self.next_header().into(), accepted));
+        }
+        if Gid::from_ipv6(self.src()).is_v4_mapped() || Gid::from_ipv6(self.dst()).is_v4_mapped() {
+            return Err(WireError { field: Field::Ipv6Address, reason: Reason::MappedAddress });
         }
         Ok(())
     }

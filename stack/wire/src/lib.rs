@@ -8,7 +8,7 @@
 //!
 //! # The panic contract
 //!
-//! - `new_checked`, `parse`, [`Packet::new_checked`], [`Packet::new_truncated`] and [`Link::parse`] take any
+//! - `new_checked`, `parse`, [`Packet::new_checked`], [`Packet::new_truncated`], [`Link::parse`] and [`dissect()`] take any
 //!   bytes at all: they never panic and never allocate. An error names the [`Field`] and the [`Reason`].
 //! - Getters and setters of a view made with `new_checked`, and everything on a [`Packet`], never panic.
 //! - Getters of a view made with `new_unchecked` panic if the bytes are shorter than the header.
@@ -29,6 +29,7 @@ pub mod bth;
 pub mod cnp;
 pub mod credit;
 pub mod deth;
+pub mod dissect;
 pub mod error;
 pub mod ethernet;
 pub mod feth;
@@ -55,6 +56,7 @@ pub use aeth::{Aeth, AethRepr, NakCode, Syndrome};
 pub use atomic::{AtomicAck, AtomicAckRepr, AtomicEth, AtomicEthRepr};
 pub use bth::{Bth, BthRepr};
 pub use deth::{Deth, DethRepr};
+pub use dissect::{Dissection, dissect};
 pub use error::{Field, Reason, WireError};
 pub use ethernet::{EtherType, Ethernet, EthernetRepr};
 pub use feth::{Feth, FethRepr};

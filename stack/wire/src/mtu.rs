@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A path MTU: payload bytes of one packet, an enum of five values (IBTA 9.8.3.2; `ibv_mtu`).
+/// A path MTU: payload bytes of one packet, an enum of five values (`ibv_mtu`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum PathMtu {

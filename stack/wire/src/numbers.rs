@@ -5,8 +5,6 @@
 use core::fmt;
 
 const MASK_24: u32 = 0x00FF_FFFF;
-/// How many PSNs there are.
-const PSN_COUNT: u32 = 1 << 24;
 
 macro_rules! display_hex {
     ($name:ident, $format:literal, $field:tt) => {
@@ -18,11 +16,11 @@ macro_rules! display_hex {
     };
 }
 
-/// A packet sequence number: 24 bits, serial arithmetic (IBTA 9.7.2).
+/// A packet sequence number: 24 bits, serial arithmetic (IBTA 9.7.1).
 ///
 /// Not `Ord`: whether one PSN is before another depends on the window it is seen from; see
 /// [`distance_from`](Psn::distance_from) and [`PsnWindow`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub struct Psn(u32);
 
 impl Psn {
@@ -85,19 +83,19 @@ impl PsnWindow {
     /// How many PSNs of the run stand before `psn`; `None` if it is outside.
     #[inline]
     pub const fn offset_of(&self, psn: Psn) -> Option<u32> {
-        let offset = psn.0.wrapping_sub(self.start.0) & (PSN_COUNT - 1);
+        let offset = psn.0.wrapping_sub(self.start.0) & MASK_24;
         if offset < self.len { Some(offset) } else { None }
     }
 }
 
 /// A queue pair number: 24 bits. 0 and 1 are the management QPs; 0xFF_FFFF is multicast.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// The general services QP, where RDMA CM lives (IBTA 3.9.5).
+    /// The general services QP, where RDMA CM lives.
     pub const GSI: Qpn = Qpn(1);
-    /// The destination of every multicast packet (IBTA 10.5).
+    /// The destination of every multicast packet.
     pub const MULTICAST: Qpn = Qpn(MASK_24);
 
     /// The QPN of the low 24 bits of `value`.
@@ -116,7 +114,7 @@ impl Qpn {
 display_hex!(Qpn, "{:#08x}", 0);
 
 /// A message sequence number: messages completed at the responder, modulo 2^24 (IBTA 9.7.7.2). Used for credits only.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub struct Msn(u32);
 
 impl Msn {
@@ -142,17 +140,17 @@ impl Msn {
 display_hex!(Msn, "{:#08x}", 0);
 
 /// A key by which our own work requests name a memory region.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub struct Lkey(pub u32);
 display_hex!(Lkey, "{:#010x}", 0);
 
 /// A key by which the peer names a memory region.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub struct Rkey(pub u32);
 display_hex!(Rkey, "{:#010x}", 0);
 
 /// A queue key: guards datagram QPs (IBTA 10.2.5). Bit 31 marks a controlled key.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub struct QKey(pub u32);
 display_hex!(QKey, "{:#010x}", 0);
 
@@ -177,6 +175,6 @@ impl PKey {
 }
 
 /// Immediate data: the four bytes read as a big-endian number, delivered as they stand and never interpreted.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub struct ImmData(pub u32);
 display_hex!(ImmData, "{:#010x}", 0);

@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::mtu::PathMtu;
 
-/// What a packet does: the low five bits of the opcode (IBTA 9.2, table 38).
+/// What a packet does: the low five bits of the opcode (IBTA 9.2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Operation {
@@ -464,7 +464,7 @@ impl fmt::Display for Opcode {
 
 /// The extension headers a packet has, and how long they are together.
 ///
-/// On the wire they stand in the order DETH, FETH, RETH or AtomicETH or AETH, AtomicAckETH, ImmDt or IETH (IBTA 5.2).
+/// On the wire they stand in the order DETH, FETH, RETH or AtomicETH or AETH, AtomicAckETH, ImmDt or IETH (IBTA 9.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HeaderSet {
     bits: u16,
@@ -502,6 +502,12 @@ impl HeaderSet {
     #[inline]
     pub const fn contains(self, other: HeaderSet) -> bool {
         self.bits & other.bits == other.bits
+    }
+
+    /// Where the RETH stands behind the BTH: first, or behind the FETH.
+    #[inline]
+    pub(crate) const fn reth_at(self) -> usize {
+        if self.contains(HeaderSet::FETH) { HeaderSet::FETH.byte_len() } else { 0 }
     }
 
     /// Bytes of all headers together, 0 to 28.

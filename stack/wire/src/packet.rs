@@ -9,7 +9,7 @@ use crate::atomic::{AtomicAckRepr, AtomicEthRepr};
 use crate::bth::{self, Bth, BthRepr};
 use crate::deth::DethRepr;
 use crate::error::{Field, Reason, WireError};
-use crate::feth::{self, FethRepr};
+use crate::feth::FethRepr;
 use crate::icrc::{ICRC_LEN, Icrc};
 use crate::ip::IpRepr;
 use crate::ipv4::{self, Ipv4};
@@ -43,8 +43,32 @@ struct IpLayout {
     header: usize,
     /// Bytes of the IP packet.
     total: usize,
-    /// The field that says so.
-    length_field: Field,
+}
+
+impl IpLayout {
+    /// The IP length field says less than `need` bytes of packet.
+    #[cold]
+    fn shorter_than(&self, need: usize) -> WireError {
+        match self.header {
+            ipv4::LEN => WireError::shorter_than(Field::Ipv4TotalLength, self.total, "IP, UDP, BTH and ICRC", need),
+            header => {
+                let (value, need) = (self.total - header, need - header);
+                WireError::shorter_than(Field::Ipv6PayloadLength, value, "UDP, BTH and ICRC", need)
+            }
+        }
+    }
+
+    /// The IP length field says more than the `have` bytes of packet.
+    #[cold]
+    fn longer_than(&self, have: usize) -> WireError {
+        match self.header {
+            ipv4::LEN => WireError::longer_than(Field::Ipv4TotalLength, self.total, "the bytes that arrived", have),
+            header => {
+                let (value, limit) = (self.total - header, have - header);
+                WireError::longer_than(Field::Ipv6PayloadLength, value, "the bytes that arrived behind it", limit)
+            }
+        }
+    }
 }
 
 impl<'a> Packet<'a> {
@@ -53,13 +77,13 @@ impl<'a> Packet<'a> {
     /// [`icrc_ok`](Self::icrc_ok).
     ///
     /// # Errors
-    /// The first thing wrong with the packet. All are reasons to drop it in silence (IBTA 9.6.1.1, annex A17).
+    /// The first thing wrong with the packet. All are reasons to drop it in silence (IBTA 9.6, annex A17).
     #[inline]
     pub fn new_checked(head: &'a [u8], tail: &'a [u8]) -> Result<Packet<'a>, WireError> {
         let ip = check_ip(head)?;
         let have = head.len() + tail.len();
         if ip.total > have {
-            return Err(WireError::longer_than(ip.length_field, ip.total, "the bytes that arrived", have));
+            return Err(ip.longer_than(have));
         }
         let (head, tail) = if ip.total <= head.len() {
             (&head[..ip.total], &tail[..0])
@@ -194,11 +218,8 @@ impl<'a> Packet<'a> {
     /// The RDMA header, if the opcode has one.
     #[inline]
     pub fn reth(&self) -> Option<RethRepr> {
-        if !self.has(HeaderSet::RETH) {
-            return None;
-        }
-        let before = if self.has(HeaderSet::FETH) { feth::LEN } else { 0 };
-        RethRepr::parse(&self.extension()[before..]).ok()
+        let set = self.opcode.headers();
+        if set.contains(HeaderSet::RETH) { RethRepr::parse(&self.extension()[set.reth_at()..]).ok() } else { None }
     }
 
     /// The ACK header, if the opcode has one.
@@ -256,7 +277,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Whether the pad count is what the payload demands, that is whether payload and pad fill whole 4-byte words
-    /// (IBTA 9.2.4). A packet that breaks this is not refused here: a responder has to NAK it.
+    /// (IBTA 9.2, PadCnt). A packet that breaks this is not refused here: a responder has to NAK it.
     #[inline]
     pub fn pad_is_right(&self) -> bool {
         (self.payload_len() + self.pad as usize).is_multiple_of(4)
@@ -296,12 +317,12 @@ fn check_ip(bytes: &[u8]) -> Result<IpLayout, WireError> {
             let ip = Ipv6::new_checked(bytes)?;
             ip.check()?;
             let total = ip.payload_len() as usize + ipv6::LEN;
-            Ok(IpLayout { header: ipv6::LEN, total, length_field: Field::Ipv6PayloadLength })
+            Ok(IpLayout { header: ipv6::LEN, total })
         }
         Some(4) => {
             let ip = Ipv4::new_checked(bytes)?;
             ip.check()?;
-            Ok(IpLayout { header: ipv4::LEN, total: ip.total_len() as usize, length_field: Field::Ipv4TotalLength })
+            Ok(IpLayout { header: ipv4::LEN, total: ip.total_len() as usize })
         }
         Some(version) => Err(WireError::unsupported(Field::IpVersion, version.into(), "4 or 6")),
         None => Err(WireError::too_short(Field::Ipv4Header, 0, ipv4::LEN)),
@@ -314,7 +335,7 @@ fn check_transport<'a>(head: &'a [u8], tail: &'a [u8], ip: IpLayout, missing: us
     let bth_at = ip.header + udp::LEN;
     let smallest = bth_at + bth::LEN + ICRC_LEN;
     if ip.total < smallest {
-        return Err(WireError::shorter_than(ip.length_field, ip.total, "IP, UDP, BTH and ICRC", smallest));
+        return Err(ip.shorter_than(smallest));
     }
     if head.len() < bth_at + bth::LEN {
         return Err(ends_in_headers(head.len(), bth_at + bth::LEN));
@@ -331,7 +352,7 @@ fn check_transport<'a>(head: &'a [u8], tail: &'a [u8], ip: IpLayout, missing: us
     let payload_at = bth_at + bth::LEN + opcode.headers().byte_len();
     let pad = view.pad() as usize;
     if ip.total < payload_at + pad + ICRC_LEN {
-        return Err(udp_too_short(opcode, pad, ip.total - ip.header, payload_at - ip.header));
+        return Err(udp_too_short(pad, ip.total - ip.header, payload_at - ip.header));
     }
     if head.len() < payload_at {
         return Err(ends_in_headers(head.len(), payload_at));
@@ -344,7 +365,7 @@ fn check_transport<'a>(head: &'a [u8], tail: &'a [u8], ip: IpLayout, missing: us
 
 #[cold]
 fn ends_in_headers(len: usize, need: usize) -> WireError {
-    WireError::too_short(Field::Head, len, need)
+    WireError::too_short(Field::Headers, len, need)
 }
 
 #[cold]
@@ -354,7 +375,7 @@ fn udp_length_differs(value: u16, expected: usize) -> WireError {
 }
 
 #[cold]
-fn udp_too_short(_: Opcode, pad: usize, udp_len: usize, headers: usize) -> WireError {
+fn udp_too_short(pad: usize, udp_len: usize, headers: usize) -> WireError {
     if udp_len < headers + ICRC_LEN {
         let what = "UDP, BTH, extension headers and ICRC";
         return WireError::shorter_than(Field::UdpLength, udp_len, what, headers + ICRC_LEN);

@@ -1,4 +1,4 @@
-//! The RNR NAK timer: a 5-bit code for how long a requester waits when the responder had no RECV (IBTA 9.7.5.2.8, table 45).
+//! The RNR NAK timer: a 5-bit code for how long a requester waits when the responder had no RECV (IBTA 9.7.5.2.8).
 
 use core::fmt;
 
