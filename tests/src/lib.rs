@@ -1,1 +1,3 @@
 //! Helpers of the tests that cross rooms.
+
+pub mod rxe;

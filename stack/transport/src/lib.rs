@@ -1,3 +1,34 @@
-//! The InfiniBand transport, without I/O.
+//! The InfiniBand transport of a RoCE v2 NIC, without I/O.
 //!
-//! In: packets, posted work, the time. Out: packets to send, deadlines, completions.
+//! In: packets, posted work, the time. Out: packets to send, deadlines, completions, events. There is no clock, no
+//! socket, no thread and no global in here: whoever holds an [`Endpoint`] brings the world to it.
+//!
+//! Drain its doors in this order: [`Endpoint::handle_packet`] for what arrived, [`Endpoint::doorbell`] for what was
+//! posted, [`Endpoint::handle_timeout`], then [`Endpoint::poll_transmit`] until it returns `None`,
+//! [`Endpoint::poll_event`], [`Endpoint::poll_wakeup`]; and sleep no longer than [`Endpoint::poll_timeout`] says.
+
+mod config;
+mod context;
+mod counters;
+pub mod cq;
+mod drop;
+mod emit;
+mod endpoint;
+mod event;
+pub mod instant;
+mod io;
+pub mod memory;
+pub mod qp;
+mod sync;
+pub mod timer;
+pub mod wc;
+pub mod wq;
+pub mod wr;
+
+pub use config::{EndpointConfig, Limits, QPN_GENERATION_BITS, QPN_INDEX_BITS, QpnSpace};
+pub use counters::{Counters, QpCounters};
+pub use drop::{DropCounters, DropReason};
+pub use endpoint::{CreateQpError, Endpoint, NoSuchQp};
+pub use event::{Event, EventKind};
+pub use instant::Instant;
+pub use io::{PathId, QpPath, RxMeta, RxPacket, Transmit, TxClass, TxPacket, TxSink};

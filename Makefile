@@ -1,0 +1,28 @@
+# `make` or `make help` lists the targets.
+.PHONY: help build demo test interop lint docs
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+build: ## the xroce command, in target/release
+	@dev/deps
+	cargo build --release --bin xroce
+
+demo: ## installs what is missing, builds, and shows RC and UC over AF_XDP between two namespaces
+	@dev/demo
+
+test: ## everything; what this machine cannot run is skipped with its reason and counted at the end
+	@dev/test
+
+interop: ## the whole matrix against the kernel's rdma_rxe in guests (long)
+	@dev/interop
+
+lint: ## formatting and clippy
+	@dev/deps
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+docs: ## the API documentation, in target/doc
+	@dev/deps
+	cargo doc --workspace --no-deps

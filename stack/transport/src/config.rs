@@ -1,0 +1,86 @@
+//! Limits and settings of an endpoint.
+
+/// What one device allows. `query_device` reports these values and posts are checked against them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Work requests per queue.
+    pub max_qp_wr: u32,
+    /// Scatter/gather entries per work request.
+    pub max_sge: u32,
+    /// Bytes that a work request may carry inline.
+    pub max_inline_data: u32,
+    /// Entries per completion queue.
+    pub max_cqe: u32,
+    /// READs and atomics of a peer that a QP serves at a time (`max_dest_rd_atomic`).
+    pub max_qp_rd_atom: u8,
+    /// READs and atomics that a QP may have outstanding (`max_rd_atomic`).
+    pub max_qp_init_rd_atom: u8,
+    /// Bytes of the longest message (IBTA 9.3.2: at most 2^31).
+    pub max_msg_sz: u64,
+    /// Request packets that a QP may have unacknowledged (a READ counts one).
+    pub window_packets: u32,
+    /// A request packet carries AckReq when this many went before it without.
+    pub ack_req_every: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            max_qp_wr: 16384,
+            max_sge: 32,
+            max_inline_data: 512,
+            max_cqe: 1 << 20,
+            max_qp_rd_atom: 16,
+            max_qp_init_rd_atom: 16,
+            max_msg_sz: 1 << 31,
+            window_packets: 256,
+            ack_req_every: 16,
+        }
+    }
+}
+
+/// Which QPNs an endpoint hands out.
+///
+/// A QPN is `process slot (3 bits) | generation (5 bits) | index (16 bits)`. The index is `offset + k * stride`, so
+/// that the shard of a packet follows from its QPN; the generation changes when an index is used again, so that late
+/// packets for the former owner miss. The generation is never 0, which keeps QP0 and QP1 free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpnSpace {
+    /// Which of up to eight processes on the netdev; 0 as long as one process owns it.
+    pub process_slot: u8,
+    /// First index, less than `stride`.
+    pub offset: u32,
+    /// Distance of indices: the number of shards.
+    pub stride: u32,
+}
+
+impl Default for QpnSpace {
+    fn default() -> Self {
+        QpnSpace { process_slot: 0, offset: 0, stride: 1 }
+    }
+}
+
+/// Bits of a QPN that hold the index.
+pub const QPN_INDEX_BITS: u32 = 16;
+/// Bits of a QPN that hold the generation.
+pub const QPN_GENERATION_BITS: u32 = 5;
+
+/// Settings of one endpoint (one shard of a device).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndpointConfig {
+    /// The QPNs this endpoint hands out.
+    pub qpns: QpnSpace,
+    /// Queue pairs at the most.
+    pub max_qp: u32,
+    /// The device's limits.
+    pub limits: Limits,
+    /// Announce the number of free RECVs in ACKs (IBTA 9.7.7.2) in place of "no credits given". Off by default, as
+    /// most peers ignore it.
+    pub credits: bool,
+}
+
+impl Default for EndpointConfig {
+    fn default() -> Self {
+        EndpointConfig { qpns: QpnSpace::default(), max_qp: 1 << 16, limits: Limits::default(), credits: false }
+    }
+}

@@ -1,0 +1,81 @@
+//! Writes one packet into a reservation: headers, payload straight from registered memory, pad, ICRC.
+//!
+//! In: the headers as values and a closure that fills the payload. Out: the bytes, in one or two pieces. The ICRC is
+//! made over the copy in the frame, never over the source, which the application may change meanwhile.
+
+use xroce_wire::{Headers, ICRC_LEN, Icrc};
+
+use crate::io::TxPacket;
+use crate::memory::MemRef;
+
+/// The payload area of a packet, filled from front to back.
+pub(crate) struct PayloadWriter<'a> {
+    head: &'a mut [u8],
+    tail: &'a mut [u8],
+}
+
+impl PayloadWriter<'_> {
+    /// Bytes still to be written.
+    pub(crate) fn room(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+
+    /// Copies `len` bytes at `offset` of `source`. `len` is at most [`room`](Self::room).
+    pub(crate) fn copy(&mut self, source: &MemRef, offset: usize, len: usize) {
+        let first = len.min(self.head.len());
+        let (dst, rest) = core::mem::take(&mut self.head).split_at_mut(first);
+        source.read(offset, dst);
+        self.head = rest;
+        if len > first {
+            let (dst, rest) = core::mem::take(&mut self.tail).split_at_mut(len - first);
+            source.read(offset + first, dst);
+            self.tail = rest;
+        }
+    }
+
+    /// Copies bytes that lie in the work request itself.
+    pub(crate) fn copy_slice(&mut self, source: &[u8]) {
+        let first = source.len().min(self.head.len());
+        let (dst, rest) = core::mem::take(&mut self.head).split_at_mut(first);
+        dst.copy_from_slice(&source[..first]);
+        self.head = rest;
+        if source.len() > first {
+            let (dst, rest) = core::mem::take(&mut self.tail).split_at_mut(source.len() - first);
+            dst.copy_from_slice(&source[first..]);
+            self.tail = rest;
+        }
+    }
+}
+
+/// Fills `out` with one packet. When `fill` fails nothing is to be sent, and its error comes back.
+pub(crate) fn packet<E>(
+    headers: &Headers,
+    payload: usize,
+    out: TxPacket<'_>,
+    fill: impl FnOnce(&mut PayloadWriter<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let TxPacket { head, tail } = out;
+    let header_len = headers.header_len();
+    let (header, body) = head.split_at_mut(header_len);
+    headers.emit(payload, header);
+
+    // The payload takes what the head has left, then the tail; pad and ICRC follow wherever it ended.
+    let in_head = payload.min(body.len());
+    let in_tail = payload - in_head;
+    let mut writer = PayloadWriter { head: &mut body[..in_head], tail: &mut tail[..in_tail] };
+    fill(&mut writer)?;
+    debug_assert_eq!(writer.room(), 0);
+
+    let pad = payload.wrapping_neg() & 3;
+    let mut icrc = Icrc::begin(header);
+    let mut end = [0u8; 3 + ICRC_LEN];
+    icrc.update(&body[..in_head]);
+    icrc.update(&tail[..in_tail]);
+    icrc.update(&end[..pad]);
+    end[pad..pad + ICRC_LEN].copy_from_slice(&icrc.finish());
+    let trailer = &end[..pad + ICRC_LEN];
+    let head_room = (body.len() - in_head).min(trailer.len());
+    body[in_head..in_head + head_room].copy_from_slice(&trailer[..head_room]);
+    tail[in_tail..in_tail + trailer.len() - head_room].copy_from_slice(&trailer[head_room..]);
+    Ok(())
+}

@@ -1,0 +1,433 @@
+//! The endpoint: the queue pairs of one shard, and the transport's only public door.
+//!
+//! In: packets, doorbells, the time, control calls. Out: packets to send, deadlines, events, CQs to wake. It finds the
+//! queue pair a packet is for, keeps the lists of those that have something to send, and the timing wheel.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use thiserror::Error;
+use xroce_wire::{Opcode, Packet, Qpn};
+
+use crate::config::{EndpointConfig, QPN_GENERATION_BITS, QPN_INDEX_BITS};
+use crate::context::{Context, Outbox};
+use crate::counters::{Counters, QpCounters};
+use crate::cq::Cq;
+use crate::drop::DropReason;
+use crate::event::Event;
+use crate::instant::Instant;
+use crate::io::{QpPath, RxMeta, RxPacket, Transmit, TxSink};
+use crate::memory::{Memory, PdError};
+use crate::qp::state::QpAttr;
+use crate::qp::{ModifyQpError, Polled, Qp, QpHandle, QpInfo, QpInit};
+use crate::timer::Wheel;
+use crate::wr::CapError;
+
+/// Request packets in a row before responses get their turn, and the other way round.
+const TURN_PACKETS: u32 = 32;
+/// Packets in a row of one queue pair before the next one gets its turn.
+const QP_TURN_PACKETS: u32 = 16;
+
+/// Why a queue pair was not made.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+pub enum CreateQpError {
+    /// A capacity is more than the device has.
+    #[error(transparent)]
+    Cap(#[from] CapError),
+    /// The protection domain does not exist (any more).
+    #[error(transparent)]
+    Pd(#[from] PdError),
+    /// The device's queue pairs are all in use.
+    #[error("all {max} queue pairs are in use: destroy one first")]
+    TooMany {
+        /// How many there are.
+        max: u32,
+    },
+}
+
+/// There is no queue pair with this number.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[error("there is no queue pair {0}")]
+pub struct NoSuchQp(
+    /// The number that was given.
+    pub Qpn,
+);
+
+/// A place for a queue pair. The generation tells its successive owners apart.
+struct Slot {
+    generation: u32,
+    qp: Option<Box<Qp>>,
+}
+
+/// Queue pairs that may have packets to send, each at most once, served in turn.
+#[derive(Debug, Default)]
+struct ReadyList {
+    queue: VecDeque<u32>,
+    in_a_row: u32,
+}
+
+impl ReadyList {
+    /// The front has sent a packet: after some, it goes to the back.
+    fn sent(&mut self) {
+        self.in_a_row += 1;
+        if self.in_a_row >= QP_TURN_PACKETS {
+            self.queue.rotate_left(1);
+            self.in_a_row = 0;
+        }
+    }
+
+    fn pop(&mut self) {
+        self.queue.pop_front();
+        self.in_a_row = 0;
+    }
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    Requests,
+    Responses,
+}
+
+impl Turn {
+    fn other(self) -> Turn {
+        match self {
+            Turn::Requests => Turn::Responses,
+            Turn::Responses => Turn::Requests,
+        }
+    }
+}
+
+/// The transport of one shard. See the crate's head for the order in which its doors are drained.
+pub struct Endpoint {
+    config: EndpointConfig,
+    memory: Arc<Memory>,
+    slots: Vec<Slot>,
+    /// Free slots, longest free first.
+    free: VecDeque<u32>,
+    wheel: Wheel,
+    requests: ReadyList,
+    responses: ReadyList,
+    turn: Turn,
+    sent_in_turn: u32,
+    outbox: Outbox,
+    counters: Counters,
+}
+
+/// The context of one call, over disjoint fields of the endpoint, so that a queue pair can be borrowed beside it.
+macro_rules! context {
+    ($self:ident, $now:expr) => {
+        Context {
+            now: $now,
+            memory: &$self.memory,
+            limits: &$self.config.limits,
+            outbox: &mut $self.outbox,
+            credits: $self.config.credits,
+            overrun: false,
+        }
+    };
+}
+
+impl Endpoint {
+    /// Without queue pairs.
+    pub fn new(config: EndpointConfig, memory: Arc<Memory>) -> Endpoint {
+        Endpoint {
+            config,
+            memory,
+            slots: Vec::new(),
+            free: VecDeque::new(),
+            wheel: Wheel::new(),
+            requests: ReadyList::default(),
+            responses: ReadyList::default(),
+            turn: Turn::Requests,
+            sent_in_turn: 0,
+            outbox: Outbox::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The settings it was made with.
+    pub fn config(&self) -> &EndpointConfig {
+        &self.config
+    }
+
+    /// The memory that its queue pairs reach.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// Makes a queue pair in RESET. Its protection domain and CQs count it as a user until it is destroyed.
+    ///
+    /// # Errors
+    /// When a capacity is above the device's limit, the domain is gone, or all queue pairs are in use.
+    pub fn create_qp(&mut self, init: QpInit) -> Result<QpHandle, CreateQpError> {
+        let mut init = init;
+        init.cap.check()?;
+        init.cap = init.cap.clamped();
+        let index = match self.free.pop_front() {
+            Some(index) => index,
+            None if (self.slots.len() as u32) < self.config.max_qp.min(self.index_space()) => {
+                self.slots.push(Slot { generation: 0, qp: None });
+                self.grow_lists();
+                self.slots.len() as u32 - 1
+            }
+            None => return Err(CreateQpError::TooMany { max: self.config.max_qp.min(self.index_space()) }),
+        };
+        if let Err(error) = self.memory.pd_hold(init.pd) {
+            self.free.push_front(index);
+            return Err(error.into());
+        }
+        init.send_cq.hold();
+        init.recv_cq.hold();
+        let generation = self.slots[index as usize].generation % ((1 << QPN_GENERATION_BITS) - 1) + 1;
+        let (qp, handle) = Qp::new(self.qpn(index, generation), init);
+        self.slots[index as usize] = Slot { generation, qp: Some(Box::new(qp)) };
+        Ok(handle)
+    }
+
+    /// Ends a queue pair in whatever state it is, without completions.
+    ///
+    /// # Errors
+    /// When there is none with this number.
+    pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), NoSuchQp> {
+        let index = self.index_of(qpn).ok_or(NoSuchQp(qpn))?;
+        let Some(qp) = self.slots[index as usize].qp.take() else { return Err(NoSuchQp(qpn)) };
+        self.counters.qp.add(&qp.counters);
+        self.wheel.cancel(index);
+        self.requests.queue.retain(|i| *i != index);
+        self.responses.queue.retain(|i| *i != index);
+        for cq in qp.cqs() {
+            cq.release();
+        }
+        let released = self.memory.pd_release(qp.pd);
+        debug_assert!(released.is_ok(), "the QP held its domain");
+        self.free.push_back(index);
+        Ok(())
+    }
+
+    /// Changes a queue pair's state or attributes. `path` is what `attr.ah_attr` resolves to, and needed with it.
+    ///
+    /// # Errors
+    /// See [`ModifyQpError`]; nothing has changed then.
+    pub fn modify_qp(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        attr: &QpAttr,
+        path: Option<QpPath>,
+    ) -> Result<(), ModifyQpError> {
+        let index = self.index_of(qpn).ok_or(ModifyQpError::NoSuchQp)?;
+        self.with_qp(now, index, |qp, ctx| qp.modify(attr, path, ctx)).unwrap_or(Err(ModifyQpError::NoSuchQp))
+    }
+
+    /// What a queue pair is and has done.
+    pub fn query_qp(&self, qpn: Qpn) -> Option<QpInfo> {
+        self.qp(self.index_of(qpn)?).map(Qp::info)
+    }
+
+    /// The numbers of all queue pairs.
+    pub fn qpns(&self) -> impl Iterator<Item = Qpn> + '_ {
+        self.slots.iter().filter_map(|slot| slot.qp.as_ref().map(|qp| qp.qpn))
+    }
+
+    /// Work was posted to a queue pair's rings.
+    pub fn doorbell(&mut self, now: Instant, qpn: Qpn) {
+        if let Some(index) = self.index_of(qpn) {
+            self.with_qp(now, index, Qp::doorbell);
+        }
+    }
+
+    /// A packet arrived. Malformed ones, and those that nobody waits for, are dropped and counted.
+    ///
+    /// # Errors
+    /// Why the packet changed nothing. A sequence or RNR NAK may have been put up in answer.
+    pub fn handle_packet(&mut self, now: Instant, _meta: &RxMeta, frame: RxPacket<'_>) -> Result<(), DropReason> {
+        self.counters.packets_in += 1;
+        let outcome = self.receive(now, frame);
+        if let Err(reason) = outcome {
+            self.counters.drops.count(reason);
+        }
+        outcome
+    }
+
+    fn receive(&mut self, now: Instant, frame: RxPacket<'_>) -> Result<(), DropReason> {
+        let packet = Packet::new_checked(frame.head, frame.tail)?;
+        if packet.opcode() == Opcode::Cnp {
+            return Err(DropReason::Cnp);
+        }
+        let index = self.index_of(packet.dest_qp()).ok_or(DropReason::UnknownQp)?;
+        self.with_qp(now, index, |qp, ctx| qp.receive(&packet, ctx)).unwrap_or(Err(DropReason::UnknownQp))
+    }
+
+    /// Acts on every deadline up to `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(index) = self.wheel.expired(now) {
+            if let Some(qp) = self.slots[index as usize].qp.as_deref_mut() {
+                qp.armed = None;
+            }
+            self.with_qp(now, index, |qp, ctx| qp.handle_timeout(ctx));
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has to be called next; maybe a little early, never late.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.wheel.next()
+    }
+
+    /// Writes the next packet into a reservation of `sink`. `None`: nothing to send, or no room for what there is.
+    ///
+    /// Requests and responses take turns, so that neither direction starves the other; an ACK that is owed leaves
+    /// behind the requests of the same round.
+    pub fn poll_transmit<S: TxSink>(&mut self, now: Instant, sink: &mut S) -> Option<Transmit> {
+        let mut idle = 0;
+        while idle < 2 {
+            if self.sent_in_turn < TURN_PACKETS
+                && let Some(transmit) = self.poll_list(now, sink)
+            {
+                self.sent_in_turn += 1;
+                self.counters.packets_out += 1;
+                return Some(transmit);
+            }
+            idle = if self.sent_in_turn == 0 { idle + 1 } else { 0 };
+            self.sent_in_turn = 0;
+            self.turn = self.turn.other();
+        }
+        self.turn = Turn::Requests;
+        None
+    }
+
+    /// The next packet of the list whose turn it is.
+    fn poll_list<S: TxSink>(&mut self, now: Instant, sink: &mut S) -> Option<Transmit> {
+        loop {
+            let list = match self.turn {
+                Turn::Requests => &mut self.requests,
+                Turn::Responses => &mut self.responses,
+            };
+            let index = *list.queue.front()?;
+            let Some(qp) = self.slots[index as usize].qp.as_deref_mut() else {
+                list.pop();
+                continue;
+            };
+            let mut ctx = context!(self, now);
+            let polled = match self.turn {
+                Turn::Requests => qp.poll_request(&mut ctx, sink),
+                Turn::Responses => qp.poll_response(&mut ctx, sink),
+            };
+            if ctx.overrun {
+                qp.overrun(&mut ctx);
+            }
+            match polled {
+                Polled::Sent(transmit) => {
+                    list.sent();
+                    self.arm(index);
+                    return Some(transmit);
+                }
+                Polled::Blocked => return None,
+                Polled::Idle => {
+                    list.pop();
+                    match self.turn {
+                        Turn::Requests => qp.listed.requests = false,
+                        Turn::Responses => qp.listed.responses = false,
+                    }
+                    self.arm(index);
+                }
+            }
+        }
+    }
+
+    /// The next asynchronous event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.outbox.events.pop_front()
+    }
+
+    /// The next CQ that was armed and got a completion.
+    pub fn poll_wakeup(&mut self) -> Option<Arc<Cq>> {
+        self.outbox.wakeups.pop()
+    }
+
+    /// Packets may be waiting to be sent, as far as is known without asking each queue pair.
+    pub fn has_packets(&self) -> bool {
+        !(self.requests.queue.is_empty() && self.responses.queue.is_empty())
+    }
+
+    /// Sums over all queue pairs, and dropped packets by reason.
+    pub fn counters(&self) -> Counters {
+        let mut sum = self.counters.clone();
+        for qp in self.slots.iter().filter_map(|slot| slot.qp.as_deref()) {
+            sum.qp.add(&qp.counters);
+        }
+        sum
+    }
+
+    /// The counters of one queue pair.
+    pub fn qp_counters(&self, qpn: Qpn) -> Option<QpCounters> {
+        self.qp(self.index_of(qpn)?).map(|qp| qp.counters)
+    }
+
+    /// Runs `f` on a queue pair, then does what follows from it: the error state after a CQ overrun, the lists, the
+    /// wheel.
+    fn with_qp<R>(&mut self, now: Instant, index: u32, f: impl FnOnce(&mut Qp, &mut Context<'_>) -> R) -> Option<R> {
+        let qp = self.slots.get_mut(index as usize)?.qp.as_deref_mut()?;
+        let mut ctx = context!(self, now);
+        let result = f(qp, &mut ctx);
+        if ctx.overrun {
+            qp.overrun(&mut ctx);
+        }
+        if !qp.listed.requests && qp.has_requests() {
+            qp.listed.requests = true;
+            self.requests.queue.push_back(index);
+        }
+        if !qp.listed.responses && qp.has_responses() {
+            qp.listed.responses = true;
+            self.responses.queue.push_back(index);
+        }
+        self.arm(index);
+        Some(result)
+    }
+
+    /// Lets the wheel know the queue pair's deadline. One that moved away is left to fire early: that costs less than
+    /// moving it with every packet.
+    fn arm(&mut self, index: u32) {
+        let Some(qp) = self.slots[index as usize].qp.as_deref_mut() else { return };
+        let Some(deadline) = qp.deadline() else { return };
+        if qp.armed.is_none_or(|armed| deadline < armed) {
+            qp.armed = Some(deadline);
+            self.wheel.arm(index, deadline);
+        }
+    }
+
+    /// Room in the lists for every slot, so that the data path never allocates.
+    fn grow_lists(&mut self) {
+        let n = self.slots.len();
+        for list in [&mut self.requests.queue, &mut self.responses.queue] {
+            list.reserve(n - list.len());
+        }
+        self.outbox.wakeups.reserve(2 * n - self.outbox.wakeups.len().min(2 * n));
+        self.wheel.ensure(n as u32 - 1);
+    }
+
+    fn qp(&self, index: u32) -> Option<&Qp> {
+        self.slots.get(index as usize)?.qp.as_deref()
+    }
+
+    /// How many indices this endpoint has.
+    fn index_space(&self) -> u32 {
+        let space = self.config.qpns;
+        ((1u32 << QPN_INDEX_BITS) - space.offset).div_ceil(space.stride)
+    }
+
+    fn qpn(&self, index: u32, generation: u32) -> Qpn {
+        let space = self.config.qpns;
+        let wide = space.offset + index * space.stride;
+        let process = u32::from(space.process_slot) << (QPN_INDEX_BITS + QPN_GENERATION_BITS);
+        Qpn::new(process | generation << QPN_INDEX_BITS | wide)
+    }
+
+    /// The slot of the queue pair with exactly this number: another generation is another queue pair.
+    fn index_of(&self, qpn: Qpn) -> Option<u32> {
+        let wide = qpn.value() & ((1 << QPN_INDEX_BITS) - 1);
+        let space = self.config.qpns;
+        let index = wide.checked_sub(space.offset)? / space.stride;
+        (self.qp(index)?.qpn == qpn).then_some(index)
+    }
+}

@@ -1,0 +1,419 @@
+//! The completer: what responses do to the requests on the wire (IBTA 9.7.5.2, 9.7.6).
+//!
+//! In: ACKs, NAKs, READ and atomic responses, the ACK timer. Out: completions of requests that are done, and a
+//! [`Verdict`]: whether the requester goes back, waits, or the oldest request has failed.
+
+use std::sync::Arc;
+
+use xroce_wire::{AethRepr, NakCode, Packet, PathMtu, Psn, Qpn, RnrTimer, Syndrome};
+
+use crate::context::Context;
+use crate::counters::QpCounters;
+use crate::cq::Cq;
+use crate::drop::DropReason;
+use crate::instant::Instant;
+use crate::memory::Pd;
+use crate::qp::requester::Requester;
+use crate::qp::segment;
+use crate::qp::sge;
+use crate::qp::unacked::{Answer, Unacked};
+use crate::wc::{Wc, WcDetail, WcOpcode, WcStatus};
+use crate::wq::{SqConsumer, WqePos};
+use crate::wr::{SendFlags, SendOp};
+
+/// The value of `rnr_retry` that means "for ever" (IBTA 9.7.5.2.8). `retry_cnt` has no such value.
+const RNR_RETRY_INFINITE: u8 = 7;
+
+/// What a response or a timeout asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing more.
+    Done,
+    /// The packet had no effect.
+    Dropped(DropReason),
+    /// Send again from this PSN, but not before the given time.
+    GoBack { psn: Psn, not_before: Option<Instant> },
+    /// The oldest request ends with this status and the queue pair goes to ERR.
+    Fail { status: WcStatus, psn: Psn, syndrome: u8 },
+}
+
+/// The parts of a queue pair that the completer works on.
+pub(crate) struct Completing<'a> {
+    pub(crate) qpn: Qpn,
+    pub(crate) pd: Pd,
+    pub(crate) mtu: PathMtu,
+    pub(crate) peer_qpn: Qpn,
+    pub(crate) send_cq: &'a Arc<Cq>,
+    pub(crate) sig_all: bool,
+    pub(crate) sq: &'a mut SqConsumer,
+    pub(crate) unacked: &'a mut Unacked,
+    /// Told what was acknowledged and granted; asked what was sent.
+    pub(crate) requester: &'a mut Requester,
+    pub(crate) counters: &'a mut QpCounters,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Completer {
+    retry_cnt: u8,
+    rnr_retry: u8,
+    retries_left: u8,
+    rnr_left: u8,
+    /// The PSN that a NAK or a gap last sent us back to, until progress: its echoes are ignored.
+    restarted_at: Option<Psn>,
+    /// Between an RNR NAK and the first packet after its wait.
+    rnr_wait_for: Option<Psn>,
+    /// 4.096 µs * 2^timeout, 0 for no timer.
+    timeout_ns: u64,
+    ack_deadline: Option<Instant>,
+}
+
+impl Completer {
+    /// Settings from RTR to RTS; counters start full.
+    pub(crate) fn configure(&mut self, timeout: u8, retry_cnt: u8, rnr_retry: u8) {
+        // IBTA 9.7.6.1.3 with the 5-bit code of LocalAckTimeout; 0 switches the timer off.
+        self.timeout_ns = if timeout == 0 { 0 } else { 4096 << timeout };
+        (self.retry_cnt, self.rnr_retry) = (retry_cnt, rnr_retry);
+        (self.retries_left, self.rnr_left) = (retry_cnt, rnr_retry);
+    }
+
+    /// Forgets timers and restarts.
+    pub(crate) fn reset(&mut self) {
+        (self.retries_left, self.rnr_left) = (self.retry_cnt, self.rnr_retry);
+        (self.restarted_at, self.rnr_wait_for, self.ack_deadline) = (None, None, None);
+    }
+
+    pub(crate) fn ack_deadline(&self) -> Option<Instant> {
+        self.ack_deadline
+    }
+
+    /// Retries used since the last progress, for a failed completion's detail.
+    pub(crate) fn retries_used(&self) -> u8 {
+        self.retry_cnt - self.retries_left
+    }
+
+    /// A request packet left: the timer runs from the first unanswered one.
+    pub(crate) fn sent(&mut self, now: Instant) {
+        self.rnr_wait_for = None;
+        if self.ack_deadline.is_none() && self.timeout_ns != 0 {
+            self.ack_deadline = Some(now.add_ns(self.timeout_ns));
+        }
+    }
+
+    /// The ACK timer, if it has expired: resend from the oldest unacknowledged PSN, or give up (IBTA 9.7.6.1.3).
+    pub(crate) fn handle_timeout(&mut self, now: Instant, p: &mut Completing<'_>) -> Verdict {
+        if self.ack_deadline.is_none_or(|at| at > now) {
+            return Verdict::Done;
+        }
+        self.ack_deadline = None;
+        if p.unacked.is_empty() {
+            return Verdict::Done;
+        }
+        p.counters.local_ack_timeout_err += 1;
+        self.restarted_at = None;
+        self.retry(p.unacked.una(), p)
+    }
+
+    /// A packet with an AETH and nothing else: ACK or NAK.
+    pub(crate) fn handle_ack(
+        &mut self,
+        psn: Psn,
+        aeth: AethRepr,
+        p: &mut Completing<'_>,
+        ctx: &mut Context<'_>,
+    ) -> Verdict {
+        let outstanding = p.requester.outstanding(p.unacked);
+        if !outstanding.contains(psn) {
+            // The newest acknowledged PSN once more may still bring credits (IBTA 9.7.7.2.5).
+            if psn.next() == p.unacked.una()
+                && let Syndrome::Ack { credits } = aeth.syndrome
+            {
+                p.requester.credits.granted(aeth.msn, credits);
+                return Verdict::Dropped(DropReason::StaleResponse);
+            }
+            return Verdict::Dropped(if psn.distance_from(p.unacked.una()) < 0 {
+                DropReason::StaleResponse
+            } else {
+                DropReason::GhostResponse
+            });
+        }
+        match aeth.syndrome {
+            Syndrome::Ack { credits } => {
+                p.requester.credits.granted(aeth.msn, credits);
+                match self.acknowledge(psn.next(), p, ctx) {
+                    Some(gap) => self.implied_nak(gap, p),
+                    None => Verdict::Done,
+                }
+            }
+            Syndrome::RnrNak(timer) => self.rnr_nak(psn, timer, p, ctx),
+            Syndrome::Nak(code) => self.nak(psn, code, aeth.syndrome.byte(), p, ctx),
+            Syndrome::Reserved(_) => Verdict::Dropped(DropReason::ReservedSyndrome),
+        }
+    }
+
+    /// A READ response packet: placed by PSN, whatever its opcode says about its position.
+    pub(crate) fn handle_read_response(
+        &mut self,
+        packet: &Packet<'_>,
+        p: &mut Completing<'_>,
+        ctx: &mut Context<'_>,
+    ) -> Verdict {
+        let psn = packet.psn();
+        let aeth = packet.aeth();
+        if aeth.is_some_and(|a| !matches!(a.syndrome, Syndrome::Ack { .. })) {
+            return Verdict::Dropped(DropReason::ReservedSyndrome);
+        }
+        if let Err(verdict) = self.reach(psn, Answer::Read, p, ctx) {
+            return verdict;
+        }
+        let Some(entry) = p.unacked.front().copied() else { return Verdict::Dropped(DropReason::StaleResponse) };
+        let Some(index) = entry.index_of(psn) else { return Verdict::Dropped(DropReason::StaleResponse) };
+        let payload = packet.payload();
+        let expected = segment::payload_len(entry.len, p.mtu, index);
+        if payload.0.len() + payload.1.len() != expected {
+            return Verdict::Fail { status: WcStatus::LocLenErr, psn, syndrome: 0 };
+        }
+        let offset = u64::from(index) * p.mtu.bytes() as u64;
+        if sge::scatter(ctx.memory, p.pd, p.sq.wqe(entry.wqe).sges(), offset, payload).is_err() {
+            return Verdict::Fail { status: WcStatus::LocProtErr, psn, syndrome: 0 };
+        }
+        if let Some(AethRepr { syndrome: Syndrome::Ack { credits }, msn }) = aeth {
+            p.requester.credits.granted(msn, credits);
+        }
+        if index + 1 == entry.psns {
+            self.complete_front(p, ctx);
+        } else {
+            p.unacked.advance(psn.next());
+        }
+        self.progress(p, ctx.now);
+        Verdict::Done
+    }
+
+    /// The response to an atomic: the original value goes to the request's buffer.
+    pub(crate) fn handle_atomic_response(
+        &mut self,
+        packet: &Packet<'_>,
+        p: &mut Completing<'_>,
+        ctx: &mut Context<'_>,
+    ) -> Verdict {
+        let psn = packet.psn();
+        let (Some(aeth), Some(ack)) = (packet.aeth(), packet.atomic_ack()) else {
+            return Verdict::Dropped(DropReason::Malformed);
+        };
+        let Syndrome::Ack { credits } = aeth.syndrome else {
+            return Verdict::Dropped(DropReason::ReservedSyndrome);
+        };
+        if let Err(verdict) = self.reach(psn, Answer::Atomic, p, ctx) {
+            return verdict;
+        }
+        let Some(entry) = p.unacked.front().copied() else { return Verdict::Dropped(DropReason::StaleResponse) };
+        let original = ack.original.to_ne_bytes();
+        if sge::scatter(ctx.memory, p.pd, p.sq.wqe(entry.wqe).sges(), 0, (&original, &[])).is_err() {
+            return Verdict::Fail { status: WcStatus::LocProtErr, psn, syndrome: 0 };
+        }
+        p.requester.credits.granted(aeth.msn, credits);
+        self.complete_front(p, ctx);
+        self.progress(p, ctx.now);
+        Verdict::Done
+    }
+
+    /// Completes what lies before the request that `psn` belongs to, so that this one is the oldest. Fails if the
+    /// response is stale or a ghost, skips an unanswered request, or answers another kind of request.
+    fn reach(
+        &mut self,
+        psn: Psn,
+        answer: Answer,
+        p: &mut Completing<'_>,
+        ctx: &mut Context<'_>,
+    ) -> Result<(), Verdict> {
+        if !p.requester.outstanding(p.unacked).contains(psn) {
+            let stale = psn.distance_from(p.unacked.una()) < 0;
+            return Err(Verdict::Dropped(if stale { DropReason::StaleResponse } else { DropReason::GhostResponse }));
+        }
+        let first = match p.unacked.find(psn).and_then(|number| p.unacked.get(number)) {
+            Some(entry) => entry.first,
+            None => return Err(Verdict::Dropped(DropReason::GhostResponse)),
+        };
+        if first.distance_from(p.unacked.una()) > 0
+            && let Some(gap) = self.acknowledge(first, p, ctx)
+        {
+            return Err(self.implied_nak(gap, p));
+        }
+        match p.unacked.front() {
+            Some(front) if front.answer != answer => {
+                Err(Verdict::Fail { status: WcStatus::BadRespErr, psn, syndrome: 0 })
+            }
+            // A response packet of this READ was lost.
+            Some(_) if psn != p.unacked.una() => Err(self.implied_nak(p.unacked.una(), p)),
+            Some(_) => Ok(()),
+            None => Err(Verdict::Dropped(DropReason::StaleResponse)),
+        }
+    }
+
+    /// Everything before `end` is acknowledged by something that is not its own response. Completes the SENDs and
+    /// WRITEs in it; returns where it met a READ or atomic that is still unanswered.
+    fn acknowledge(&mut self, end: Psn, p: &mut Completing<'_>, ctx: &mut Context<'_>) -> Option<Psn> {
+        let before = p.unacked.una();
+        let mut gap = None;
+        while let Some(entry) = p.unacked.front().copied() {
+            if entry.first.distance_from(end) >= 0 {
+                break;
+            }
+            if entry.answer != Answer::Ack {
+                gap = Some(p.unacked.una());
+                break;
+            }
+            if entry.end().distance_from(end) > 0 {
+                if end.distance_from(p.unacked.una()) > 0 {
+                    p.unacked.advance(end);
+                }
+                break;
+            }
+            self.complete_front(p, ctx);
+        }
+        if p.unacked.una() != before {
+            self.progress(p, ctx.now);
+        }
+        gap
+    }
+
+    /// Newly acknowledged: retry counters are full again and the timer starts anew (IBTA 9.7.6.1.3).
+    fn progress(&mut self, p: &mut Completing<'_>, now: Instant) {
+        (self.retries_left, self.rnr_left) = (self.retry_cnt, self.rnr_retry);
+        self.restarted_at = None;
+        p.requester.acknowledged(p.unacked);
+        let waiting = !p.unacked.is_empty() && self.rnr_wait_for.is_none() && self.timeout_ns != 0;
+        self.ack_deadline = waiting.then(|| now.add_ns(self.timeout_ns));
+    }
+
+    /// The oldest request succeeded.
+    fn complete_front(&mut self, p: &mut Completing<'_>, ctx: &mut Context<'_>) {
+        let Some(entry) = p.unacked.pop() else { return };
+        success(p, ctx, entry.wqe);
+    }
+
+    /// A response came for something behind an unanswered request: its response was lost (IBTA 9.7.5.2.4).
+    fn implied_nak(&mut self, gap: Psn, p: &mut Completing<'_>) -> Verdict {
+        p.counters.implied_nak_seq_err += 1;
+        self.retry(gap, p)
+    }
+
+    /// Goes back to `psn` at the price of one retry, unless that was done already and nothing has changed since.
+    fn retry(&mut self, psn: Psn, p: &mut Completing<'_>) -> Verdict {
+        if self.restarted_at == Some(psn) || self.rnr_wait_for.is_some() {
+            return Verdict::Dropped(DropReason::NakIgnored);
+        }
+        if self.retries_left == 0 {
+            p.counters.retry_exceeded_err += 1;
+            return Verdict::Fail { status: WcStatus::RetryExcErr, psn, syndrome: 0 };
+        }
+        self.retries_left -= 1;
+        self.restart(psn)
+    }
+
+    fn restart(&mut self, psn: Psn) -> Verdict {
+        self.restarted_at = Some(psn);
+        self.ack_deadline = None;
+        Verdict::GoBack { psn, not_before: None }
+    }
+
+    /// NAK with a code (IBTA 9.7.5.2.8). It acknowledges what lies before its PSN.
+    fn nak(&mut self, psn: Psn, code: NakCode, syndrome: u8, p: &mut Completing<'_>, ctx: &mut Context<'_>) -> Verdict {
+        let status = match code {
+            NakCode::PsnSequenceError => None,
+            NakCode::InvalidRequest => Some(WcStatus::RemInvReqErr),
+            NakCode::RemoteAccessError => Some(WcStatus::RemAccessErr),
+            NakCode::RemoteOperationalError => Some(WcStatus::RemOpErr),
+            NakCode::InvalidRdRequest | NakCode::Reserved(_) => {
+                return Verdict::Dropped(DropReason::ReservedSyndrome);
+            }
+        };
+        let before = p.unacked.una();
+        if let Some(gap) = self.acknowledge(psn, p, ctx) {
+            // Inside the READ that it belongs to, a NAK ends that READ; beyond it, the READ comes first.
+            let own = p.unacked.front().is_some_and(|front| front.index_of(psn).is_some());
+            if !own {
+                return self.implied_nak(gap, p);
+            }
+        }
+        match status {
+            Some(status) => Verdict::Fail { status, psn, syndrome },
+            None => {
+                p.counters.rcvd_seq_err += 1;
+                if self.rnr_wait_for.is_some() {
+                    Verdict::Dropped(DropReason::NakIgnored)
+                } else if p.unacked.una() != before {
+                    self.restart(psn)
+                } else {
+                    self.retry(psn, p)
+                }
+            }
+        }
+    }
+
+    /// Receiver not ready (IBTA 9.7.5.2.8): wait at least the coded time, then send again from `psn`.
+    fn rnr_nak(&mut self, psn: Psn, timer: RnrTimer, p: &mut Completing<'_>, ctx: &mut Context<'_>) -> Verdict {
+        p.counters.rcvd_rnr_err += 1;
+        if let Some(gap) = self.acknowledge(psn, p, ctx) {
+            return self.implied_nak(gap, p);
+        }
+        if self.rnr_wait_for.is_some() {
+            return Verdict::Dropped(DropReason::NakIgnored);
+        }
+        if self.rnr_retry != RNR_RETRY_INFINITE {
+            if self.rnr_left == 0 {
+                p.counters.retry_rnr_exceeded_err += 1;
+                let syndrome = Syndrome::RnrNak(timer).byte();
+                return Verdict::Fail { status: WcStatus::RnrRetryExcErr, psn, syndrome };
+            }
+            self.rnr_left -= 1;
+        }
+        self.rnr_wait_for = Some(psn);
+        self.restarted_at = None;
+        self.ack_deadline = None;
+        Verdict::GoBack { psn, not_before: Some(ctx.now.add_ns(timer.ns())) }
+    }
+}
+
+/// The completion opcode of a request.
+pub(crate) fn wc_opcode(op: &SendOp) -> WcOpcode {
+    match op {
+        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInv(_) => WcOpcode::Send,
+        SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::RdmaWrite,
+        SendOp::Read { .. } => WcOpcode::RdmaRead,
+        SendOp::CmpSwap { .. } => WcOpcode::CompSwap,
+        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+    }
+}
+
+/// The request at `pos`, the oldest of its queue, is done: a completion if it was asked for, and its place is free.
+pub(crate) fn success(p: &mut Completing<'_>, ctx: &mut Context<'_>, pos: WqePos) {
+    p.counters.rdma_sends += 1;
+    let wqe = p.sq.wqe(pos);
+    if p.sig_all || wqe.flags.contains(SendFlags::SIGNALED) {
+        let wc = Wc {
+            wr_id: wqe.wr_id,
+            status: WcStatus::Success,
+            opcode: wc_opcode(&wqe.op),
+            byte_len: wqe.length,
+            qpn: p.qpn,
+            src_qp: p.peer_qpn,
+            ..Wc::default()
+        };
+        ctx.complete(p.send_cq, wc, false);
+    }
+    p.sq.retire();
+}
+
+/// The request at `pos`, the oldest of its queue, ends with an error: always a completion.
+pub(crate) fn failure(
+    (sq, send_cq): (&mut SqConsumer, &Arc<Cq>),
+    ctx: &mut Context<'_>,
+    pos: WqePos,
+    (qpn, status): (Qpn, WcStatus),
+    detail: WcDetail,
+) {
+    let wqe = sq.wqe(pos);
+    let wc = Wc { wr_id: wqe.wr_id, status, opcode: wc_opcode(&wqe.op), qpn, detail, ..Wc::default() };
+    ctx.complete(send_cq, wc, true);
+    sq.retire();
+}

@@ -1,0 +1,365 @@
+//! The requester: which packet a queue pair sends next (IBTA 9.7.2, 9.7.3; UC: 9.8.2).
+//!
+//! In: posted work, acknowledged PSNs, orders to go back. Out: one request packet at a time, built from the work
+//! request and registered memory; nothing that was sent is kept, a retry builds it again.
+//!
+//! `next` is the whole state of sending: a PSN inside a started request means "that packet of that request", the PSN
+//! behind the last one means "start the next request". Going back is setting `next`.
+
+use xroce_wire::{AtomicEthRepr, Operation, Psn, PsnWindow, Qpn, RethRepr};
+
+use crate::context::Context;
+use crate::emit;
+use crate::instant::Instant;
+use crate::io::{Transmit, TxClass, TxSink};
+use crate::memory::Pd;
+use crate::qp::credit::Credits;
+use crate::qp::peer::{Peer, opcode};
+use crate::qp::segment::{self, Position};
+use crate::qp::sge;
+use crate::qp::state::QpType;
+use crate::qp::unacked::{Answer, Entry, Unacked};
+use crate::wc::WcStatus;
+use crate::wq::{SendWqe, SqConsumer, WqePos};
+use crate::wr::{SendFlags, SendOp};
+
+/// PSNs that may be unacknowledged at most: half the space (IBTA 9.7.2).
+const MAX_PSN_SPAN: u32 = 1 << 23;
+
+/// What sending needs to know of its queue pair.
+pub(crate) struct Sending<'a> {
+    pub(crate) qpn: Qpn,
+    pub(crate) kind: QpType,
+    pub(crate) pd: Pd,
+    pub(crate) peer: &'a Peer,
+    pub(crate) max_rd_atomic: u32,
+    /// New messages may start (RTS); else only those begun go on (SQD).
+    pub(crate) may_start: bool,
+}
+
+/// What one call of [`Requester::poll`] did.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A packet was written. `ended`: the last one of its message. `again`: it had been sent before.
+    Sent { transmit: Transmit, ended: bool, again: bool },
+    /// Nothing to send now.
+    Idle,
+    /// The port has no room.
+    Blocked,
+    /// The oldest request cannot be sent for a local fault.
+    Fault(WcStatus),
+}
+
+/// A work request that was taken from the queue and waits for its turn.
+#[derive(Clone, Copy, Debug)]
+struct Staged {
+    wqe: WqePos,
+    answer: Answer,
+    psns: u32,
+    len: u32,
+    fence: bool,
+    takes_recv: bool,
+    fault: Option<WcStatus>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Requester {
+    next: Psn,
+    /// One behind the highest PSN ever sent: what lies at or behind it cannot be acknowledged yet.
+    sent_end: Psn,
+    /// Number of the request that `next` lies in, while it lies in one.
+    cursor: u32,
+    staged: Option<Staged>,
+    since_ack_req: u32,
+    /// Nothing is sent before this: RNR wait, pacing.
+    not_before: Option<Instant>,
+    pub(crate) credits: Credits,
+}
+
+impl Requester {
+    pub(crate) fn new() -> Requester {
+        let zero = Psn::new(0);
+        Requester {
+            next: zero,
+            sent_end: zero,
+            cursor: 0,
+            staged: None,
+            since_ack_req: 0,
+            not_before: None,
+            credits: Credits::default(),
+        }
+    }
+
+    /// The first packet will carry `sq_psn`.
+    pub(crate) fn reset(&mut self, sq_psn: Psn) {
+        *self = Requester { next: sq_psn, sent_end: sq_psn, ..Requester::new() };
+    }
+
+    /// PSNs that are on the wire or were, and that nothing has acknowledged.
+    pub(crate) fn outstanding(&self, unacked: &Unacked) -> PsnWindow {
+        let len = self.sent_end.distance_from(unacked.una()) as u32 & 0xFF_FFFF;
+        PsnWindow { start: unacked.una(), len }
+    }
+
+    /// Until when nothing may be sent.
+    pub(crate) fn not_before(&self) -> Option<Instant> {
+        self.not_before
+    }
+
+    /// The wait is over if `now` has reached its end.
+    pub(crate) fn wait_ended(&mut self, now: Instant) -> bool {
+        match self.not_before {
+            Some(at) if at <= now => {
+                self.not_before = None;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sends again from `psn` on, but nothing before `not_before`.
+    pub(crate) fn go_back(&mut self, unacked: &Unacked, psn: Psn, not_before: Option<Instant>) {
+        if let Some(number) = unacked.find(psn) {
+            (self.next, self.cursor) = (psn, number);
+            self.since_ack_req = 0;
+            self.not_before = not_before;
+        }
+    }
+
+    /// Skips what was acknowledged while it stood to be sent again.
+    pub(crate) fn acknowledged(&mut self, unacked: &Unacked) {
+        if self.next.distance_from(unacked.una()) < 0 {
+            self.next = unacked.una();
+            if let Some(number) = unacked.find(self.next) {
+                self.cursor = number;
+            }
+        }
+    }
+
+    /// Takes the staged request out, for the flush.
+    pub(crate) fn unstage(&mut self) -> Option<WqePos> {
+        self.staged.take().map(|s| s.wqe)
+    }
+
+    /// A request was taken from the queue and waits for its turn.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.staged.is_some()
+    }
+
+    /// A message was begun and has packets left that were never sent (SQD waits for them).
+    pub(crate) fn in_message(&self, unacked: &Unacked) -> bool {
+        self.next != unacked.end()
+    }
+
+    /// Writes the next packet, if there is one and it may go.
+    pub(crate) fn poll<S: TxSink>(
+        &mut self,
+        qp: &Sending<'_>,
+        sq: &mut SqConsumer,
+        unacked: &mut Unacked,
+        ctx: &mut Context<'_>,
+        sink: &mut S,
+    ) -> Step {
+        if self.not_before.is_some_and(|at| at > ctx.now) {
+            return Step::Idle;
+        }
+        if self.next == unacked.end() {
+            self.stage(qp, sq, ctx);
+            let Some(staged) = self.staged else { return Step::Idle };
+            if let Some(status) = staged.fault
+                && unacked.is_empty()
+            {
+                return Step::Fault(status);
+            }
+            if !self.may_start(&staged, qp, unacked, ctx) {
+                return Step::Idle;
+            }
+            self.start(staged, unacked);
+        } else if !self.window_open(qp, unacked, ctx) {
+            return Step::Idle;
+        }
+        self.transmit(qp, sq, unacked, ctx, sink)
+    }
+
+    /// Takes the next posted request from the queue, if none is staged, and checks what can be checked before it starts.
+    fn stage(&mut self, qp: &Sending<'_>, sq: &mut SqConsumer, ctx: &Context<'_>) {
+        if self.staged.is_some() {
+            return;
+        }
+        let Some(pos) = sq.take() else { return };
+        let wqe = sq.wqe(pos);
+        let answer = match wqe.op {
+            SendOp::Read { .. } => Answer::Read,
+            SendOp::CmpSwap { .. } | SendOp::FetchAdd { .. } => Answer::Atomic,
+            _ => Answer::Ack,
+        };
+        let fault = if answer != Answer::Ack && (qp.kind == QpType::Uc || qp.max_rd_atomic == 0) {
+            Some(WcStatus::LocQpOpErr)
+        } else if wqe.inline().is_none() && sge::check(ctx.memory, qp.pd, wqe.sges(), answer != Answer::Ack).is_err() {
+            Some(WcStatus::LocProtErr)
+        } else {
+            None
+        };
+        self.staged = Some(Staged {
+            wqe: pos,
+            answer,
+            psns: if answer == Answer::Atomic { 1 } else { segment::packets(wqe.length, qp.peer.mtu) },
+            len: wqe.length,
+            fence: wqe.flags.contains(SendFlags::FENCE),
+            takes_recv: !matches!(wqe.op, SendOp::Write { .. }) && answer == Answer::Ack,
+            fault,
+        });
+    }
+
+    /// The staged request may start now (IBTA 9.7.7.2 credits, 10.8.3.3 fence, 9.4.4 limits of READs and atomics).
+    fn may_start(&self, staged: &Staged, qp: &Sending<'_>, unacked: &Unacked, ctx: &Context<'_>) -> bool {
+        let span = unacked.end().distance_from(unacked.una()) as u32 & 0xFF_FFFF;
+        let rd_atomics = unacked.rd_atomics();
+        qp.may_start
+            && staged.fault.is_none()
+            && !(staged.fence && rd_atomics > 0)
+            && (staged.answer == Answer::Ack || rd_atomics < qp.max_rd_atomic)
+            && (staged.answer != Answer::Ack || self.window_open(qp, unacked, ctx))
+            && span + staged.psns <= MAX_PSN_SPAN
+            && (!staged.takes_recv || self.credits.allow())
+    }
+
+    fn start(&mut self, staged: Staged, unacked: &mut Unacked) {
+        self.cursor = unacked.push(staged.wqe, staged.answer, staged.psns, staged.len);
+        self.credits.started(staged.takes_recv);
+        self.staged = None;
+    }
+
+    /// Request packets between the oldest unacknowledged and the next one; the places of READ responses do not count.
+    fn in_flight(&self, unacked: &Unacked) -> u32 {
+        let distance = self.next.distance_from(unacked.una());
+        u32::try_from(distance).map_or(0, |d| d.saturating_sub(unacked.read_psns()))
+    }
+
+    fn window_open(&self, qp: &Sending<'_>, unacked: &Unacked, ctx: &Context<'_>) -> bool {
+        qp.kind == QpType::Uc || self.in_flight(unacked) < ctx.limits.window_packets
+    }
+
+    /// Writes the packet at `next`.
+    fn transmit<S: TxSink>(
+        &mut self,
+        qp: &Sending<'_>,
+        sq: &mut SqConsumer,
+        unacked: &Unacked,
+        ctx: &mut Context<'_>,
+        sink: &mut S,
+    ) -> Step {
+        let Some((entry, index)) =
+            unacked.get(self.cursor).and_then(|e| e.index_of(self.next).map(|index| (*e, index)))
+        else {
+            return Step::Idle;
+        };
+        let behind = if entry.answer == Answer::Read { entry.end() } else { self.next.next() };
+        let ends = behind == entry.end();
+        // Looks at the next request, so that AckReq can go on the last packet that can be sent now.
+        if ends && behind == unacked.end() {
+            self.stage(qp, sq, ctx);
+        }
+        let ack_req = entry.answer == Answer::Ack && self.wants_ack(qp, unacked, ctx, behind);
+
+        let wqe = sq.wqe(entry.wqe);
+        let (headers, payload) = request_headers(qp, &wqe, &entry, index, self.next, ack_req);
+        let len = headers.packet_len(payload);
+        let Some(out) = sink.reserve(qp.peer.path.path, len, TxClass::Request) else { return Step::Blocked };
+        let offset = u64::from(index) * qp.peer.mtu.bytes() as u64;
+        let filled = emit::packet(&headers, payload, out, |writer| match wqe.inline() {
+            Some(bytes) => {
+                writer.copy_slice(&bytes[offset as usize..offset as usize + payload]);
+                Ok(())
+            }
+            None if payload == 0 => Ok(()),
+            None => sge::gather(ctx.memory, qp.pd, wqe.sges(), offset, writer),
+        });
+        if filled.is_err() {
+            // The memory went away since the request was staged. What is older still has its own outcome first.
+            let oldest = unacked.front().is_some_and(|front| front.first == entry.first);
+            return if oldest { Step::Fault(WcStatus::LocProtErr) } else { Step::Idle };
+        }
+        self.sent(unacked, behind, ends, ack_req, Transmit { path: qp.peer.path.path, len, qpn: qp.qpn })
+    }
+
+    /// Moves on behind a packet that was written.
+    fn sent(&mut self, unacked: &Unacked, behind: Psn, ended: bool, ack_req: bool, transmit: Transmit) -> Step {
+        let again = self.next != self.sent_end;
+        self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
+        self.next = behind;
+        if !again {
+            self.sent_end = behind;
+        }
+        if ended && behind != unacked.end() {
+            self.cursor = self.cursor.wrapping_add(1);
+        }
+        Step::Sent { transmit, ended, again }
+    }
+
+    /// AckReq on the last packet that can be sent now, every few packets, and before the window closes (IBTA 9.7.5.1.3).
+    fn wants_ack(&self, qp: &Sending<'_>, unacked: &Unacked, ctx: &Context<'_>, behind: Psn) -> bool {
+        if qp.kind != QpType::Rc {
+            return false;
+        }
+        if self.since_ack_req + 1 >= ctx.limits.ack_req_every
+            || self.in_flight(unacked) + 1 >= ctx.limits.window_packets
+        {
+            return true;
+        }
+        behind == unacked.end() && !self.staged.is_some_and(|s| self.may_start(&s, qp, unacked, ctx))
+    }
+}
+
+/// The headers of packet `index` of a request, and the length of its payload.
+fn request_headers(
+    qp: &Sending<'_>,
+    wqe: &SendWqe<'_>,
+    entry: &Entry,
+    index: u32,
+    psn: Psn,
+    ack_req: bool,
+) -> (xroce_wire::Headers, usize) {
+    let position = Position::of(index, entry.psns);
+    let operation = segment::request(&wqe.op, position);
+    let mut headers = qp.peer.headers(opcode(qp.kind, operation), psn);
+    headers.bth.ack_req = ack_req;
+    let offset = u64::from(index) * qp.peer.mtu.bytes() as u64;
+    let payload = match entry.answer {
+        Answer::Ack => segment::payload_len(entry.len, qp.peer.mtu, index),
+        Answer::Read | Answer::Atomic => 0,
+    };
+    match wqe.op {
+        SendOp::Send => {}
+        SendOp::SendImm(imm) if position.ends() => headers.imm = Some(imm),
+        SendOp::SendInv(rkey) if position.ends() => headers.ieth = Some(rkey),
+        SendOp::SendImm(_) | SendOp::SendInv(_) => {}
+        SendOp::Write { va, rkey } | SendOp::WriteImm { va, rkey, .. } => {
+            if index == 0 {
+                headers.reth = Some(RethRepr { va, rkey, len: entry.len });
+            }
+            if let SendOp::WriteImm { imm, .. } = wqe.op
+                && position.ends()
+            {
+                headers.imm = Some(imm);
+            }
+        }
+        // A READ that lost a response asks again from there on, up to the original end.
+        SendOp::Read { va, rkey } => {
+            headers.reth = Some(RethRepr { va: va.wrapping_add(offset), rkey, len: entry.len - offset as u32 });
+        }
+        SendOp::CmpSwap { va, rkey, compare, swap } => {
+            headers.atomic_eth = Some(AtomicEthRepr { va, rkey, swap_add: swap, compare });
+        }
+        SendOp::FetchAdd { va, rkey, add } => {
+            headers.atomic_eth = Some(AtomicEthRepr { va, rkey, swap_add: add, compare: 0 });
+        }
+    }
+    headers.bth.solicited = wqe.flags.contains(SendFlags::SOLICITED) && position.ends() && takes_recv_at_end(operation);
+    (headers, payload)
+}
+
+/// Whether SE has a meaning on this opcode: it ends a SEND or a WRITE with immediate (IBTA 9.2).
+fn takes_recv_at_end(operation: Operation) -> bool {
+    operation.is_send() || (operation.is_write() && operation.has_imm())
+}

@@ -1,0 +1,311 @@
+//! Responses that wait to be sent, in the order of their requests, and what was answered before, for duplicates.
+//!
+//! In: what the responder decided. Out: one response packet at a time. READ data is read from memory when its packet is
+//! built; the results of atomics are kept, since a duplicate must not execute again (IBTA 9.4.5, 9.7.5.1.5).
+
+use std::collections::VecDeque;
+
+use xroce_wire::{AethRepr, AtomicAckRepr, Headers, Msn, NakCode, Operation, PathMtu, Psn, Rkey, Syndrome};
+
+use crate::context::Context;
+use crate::emit;
+use crate::io::{Transmit, TxClass, TxSink};
+use crate::memory::{Access, Pd};
+use crate::qp::peer::{Peer, opcode};
+use crate::qp::segment::{self, Position};
+use crate::qp::state::QpType;
+
+/// A READ request as it was accepted: PSNs `psn..psn + psns` carry its responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Read {
+    pub(crate) psn: Psn,
+    pub(crate) psns: u32,
+    pub(crate) va: u64,
+    pub(crate) rkey: Rkey,
+    pub(crate) len: u32,
+}
+
+/// What waits to be sent.
+#[derive(Clone, Copy, Debug)]
+enum Response {
+    Acknowledge {
+        psn: Psn,
+        syndrome: Syndrome,
+        msn: Msn,
+    },
+    /// `sent` packets of it have left.
+    Read {
+        read: Read,
+        sent: u32,
+        msn: Msn,
+        request: Request,
+    },
+    Atomic {
+        psn: Psn,
+        original: u64,
+        msn: Msn,
+        request: Request,
+    },
+}
+
+/// Which accepted request a response belongs to.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    /// Its first PSN, when it was new.
+    psn: Psn,
+    /// This response was asked for by a duplicate.
+    again: bool,
+}
+
+impl Response {
+    fn request(&self) -> Option<Request> {
+        match self {
+            Response::Acknowledge { .. } => None,
+            Response::Read { request, .. } | Response::Atomic { request, .. } => Some(*request),
+        }
+    }
+}
+
+/// An operation whose answer may be asked for again.
+#[derive(Clone, Copy, Debug)]
+enum Saved {
+    Read(Read),
+    Atomic { psn: Psn, original: u64 },
+}
+
+impl Saved {
+    fn psn(&self) -> Psn {
+        match self {
+            Saved::Read(read) => read.psn,
+            Saved::Atomic { psn, .. } => *psn,
+        }
+    }
+}
+
+/// What one call of [`Responses::poll`] did.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// A packet was written; `kind` for the counters.
+    Sent(Transmit, Syndrome),
+    /// Nothing to send.
+    Idle,
+    /// The port has no room.
+    Blocked,
+    /// The memory behind a READ in progress is gone: a NAK took its place and the queue pair must fail.
+    ReadFault,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Responses {
+    queue: VecDeque<Response>,
+    saved: VecDeque<Saved>,
+    /// Operations that are kept, and responses that may wait: the next power of two of max_dest_rd_atomic, since peers
+    /// round up.
+    resources: usize,
+}
+
+impl Responses {
+    /// Room for a peer with this many READs and atomics outstanding.
+    pub(crate) fn reset(&mut self, max_dest_rd_atomic: u8) {
+        self.resources = match max_dest_rd_atomic {
+            0 => 0,
+            n => usize::from(n).next_power_of_two(),
+        };
+        self.queue.clear();
+        self.saved.clear();
+        // New requests and duplicates of kept ones, each up to `resources`, an ACK between any two, and a NAK.
+        self.queue.reserve(4 * self.resources + 4);
+        self.saved.reserve(self.resources);
+    }
+
+    /// Nothing more is answered.
+    pub(crate) fn clear(&mut self) {
+        self.queue.clear();
+        self.saved.clear();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The peer may not have one more READ or atomic outstanding. Duplicates do not count: their answers may have
+    /// arrived meanwhile, and the peer may rightly have started another.
+    pub(crate) fn exhausted(&self) -> bool {
+        let waiting = self.queue.iter().filter_map(Response::request).filter(|request| !request.again).count();
+        waiting >= self.resources
+    }
+
+    /// Requests up to `psn` are done. One ACK serves for all that wait, and a NAK that waits stays.
+    pub(crate) fn acknowledge(&mut self, psn: Psn, msn: Msn, credits: u8) {
+        let ack = Response::Acknowledge { psn, syndrome: Syndrome::Ack { credits }, msn };
+        match self.queue.back_mut() {
+            Some(back @ Response::Acknowledge { syndrome: Syndrome::Ack { .. }, .. }) => *back = ack,
+            _ => self.push(ack),
+        }
+    }
+
+    /// The request with `psn` is refused. The NAK acknowledges what lies before, so a waiting ACK is not needed.
+    pub(crate) fn nak(&mut self, psn: Psn, msn: Msn, syndrome: Syndrome) {
+        self.drop_trailing_ack();
+        self.push(Response::Acknowledge { psn, syndrome, msn });
+    }
+
+    /// A new READ is to be answered.
+    pub(crate) fn read(&mut self, read: Read, msn: Msn) {
+        self.drop_trailing_ack();
+        self.remember(Saved::Read(read));
+        self.push(Response::Read { read, sent: 0, msn, request: Request { psn: read.psn, again: false } });
+    }
+
+    /// A new atomic was executed.
+    pub(crate) fn atomic(&mut self, psn: Psn, original: u64, msn: Msn) {
+        self.drop_trailing_ack();
+        self.remember(Saved::Atomic { psn, original });
+        self.push(Response::Atomic { psn, original, msn, request: Request { psn, again: false } });
+    }
+
+    /// A READ that was seen before, whole or from a later packet on. `false` if it is not remembered.
+    pub(crate) fn read_again(&mut self, again: Read, mtu: PathMtu, msn: Msn) -> bool {
+        let inside = |read: &Read| {
+            let index = again.psn.distance_from(read.psn);
+            let offset = index.max(0) as u64 * mtu.bytes() as u64;
+            index >= 0
+                && (index as u32) < read.psns
+                && again.rkey == read.rkey
+                && again.va == read.va.wrapping_add(offset)
+                && offset + u64::from(again.len) <= u64::from(read.len)
+        };
+        let Some(original) = self.saved.iter().find_map(|s| match s {
+            Saved::Read(read) if inside(read) => Some(read.psn),
+            _ => None,
+        }) else {
+            return false;
+        };
+        // Responses that are still going out start over at the requested PSN: one cursor a READ.
+        for waiting in &mut self.queue {
+            if let Response::Read { read, sent, request, .. } = waiting
+                && request.psn == original
+            {
+                (*read, *sent) = (again, 0);
+                return true;
+            }
+        }
+        self.push(Response::Read { read: again, sent: 0, msn, request: Request { psn: original, again: true } });
+        true
+    }
+
+    /// An atomic that was executed before. `false` if its result is not kept any more.
+    pub(crate) fn atomic_again(&mut self, psn: Psn, msn: Msn) -> bool {
+        let Some(original) = self.saved.iter().find_map(|s| match s {
+            Saved::Atomic { psn: p, original } if *p == psn => Some(*original),
+            _ => None,
+        }) else {
+            return false;
+        };
+        let waits = self.queue.iter().filter_map(Response::request).any(|request| request.psn == psn);
+        if !waits {
+            self.push(Response::Atomic { psn, original, msn, request: Request { psn, again: true } });
+        }
+        true
+    }
+
+    /// The PSN up to which a duplicate SEND or WRITE with `psn` may be acknowledged: not past a READ or atomic behind
+    /// it, whose response may be lost.
+    pub(crate) fn ack_limit(&self, psn: Psn, newest: Psn) -> Psn {
+        self.saved
+            .iter()
+            .map(Saved::psn)
+            .find(|p| p.distance_from(psn) > 0 && newest.distance_from(*p) >= 0)
+            .map_or(newest, |p| p.sub(1))
+    }
+
+    fn drop_trailing_ack(&mut self) {
+        if let Some(Response::Acknowledge { syndrome: Syndrome::Ack { .. }, .. }) = self.queue.back() {
+            self.queue.pop_back();
+        }
+    }
+
+    fn remember(&mut self, saved: Saved) {
+        if self.saved.len() >= self.resources
+            && let Some(old) = self.saved.pop_front()
+        {
+            // The peer went on beyond it, so it has the answer; a duplicate that waits is not needed any more.
+            self.queue.retain(|r| r.request().is_none_or(|request| !request.again || request.psn != old.psn()));
+        }
+        self.saved.push_back(saved);
+    }
+
+    /// READs and atomics are bounded by `resources` each way; ACKs merge; so this never grows beyond what was reserved.
+    fn push(&mut self, response: Response) {
+        debug_assert!(self.queue.len() < self.queue.capacity());
+        self.queue.push_back(response);
+    }
+
+    /// Writes the next response packet.
+    pub(crate) fn poll<S: TxSink>(&mut self, peer: &Peer, pd: Pd, ctx: &Context<'_>, sink: &mut S) -> Reply {
+        let Some(front) = self.queue.front().copied() else { return Reply::Idle };
+        let (headers, syndrome) = match front {
+            Response::Acknowledge { psn, syndrome, msn } => {
+                (response_headers(peer, Operation::Acknowledge, psn, Some((syndrome, msn))), syndrome)
+            }
+            Response::Atomic { psn, original, msn, .. } => {
+                let ack = Syndrome::Ack { credits: xroce_wire::credit::UNLIMITED };
+                let mut headers = response_headers(peer, Operation::AtomicAcknowledge, psn, Some((ack, msn)));
+                headers.atomic_ack = Some(AtomicAckRepr { original });
+                (headers, ack)
+            }
+            Response::Read { read, sent, msn, .. } => return self.poll_read((read, sent, msn), peer, pd, ctx, sink),
+        };
+        let len = headers.packet_len(0);
+        let Some(out) = sink.reserve(peer.path.path, len, TxClass::Response) else { return Reply::Blocked };
+        let Ok(()) = emit::packet::<core::convert::Infallible>(&headers, 0, out, |_| Ok(()));
+        self.queue.pop_front();
+        Reply::Sent(Transmit { path: peer.path.path, len, qpn: peer.local }, syndrome)
+    }
+
+    /// Packet `sent` of the READ at the front.
+    fn poll_read<S: TxSink>(
+        &mut self,
+        (read, sent, msn): (Read, u32, Msn),
+        peer: &Peer,
+        pd: Pd,
+        ctx: &Context<'_>,
+        sink: &mut S,
+    ) -> Reply {
+        let psn = read.psn.add(sent);
+        let position = Position::of(sent, read.psns);
+        let ack = Syndrome::Ack { credits: xroce_wire::credit::UNLIMITED };
+        let aeth = (position != Position::Middle).then_some((ack, msn));
+        let headers = response_headers(peer, segment::read_response(position), psn, aeth);
+        let payload = segment::payload_len(read.len, peer.mtu, sent);
+        let len = headers.packet_len(payload);
+        let offset = u64::from(sent) * peer.mtu.bytes() as u64;
+        // The key and the range were checked as a whole; they must still hold for every packet.
+        let source = match ctx.memory.remote(pd, read.va, read.len, read.rkey, Access::REMOTE_READ) {
+            Ok(source) => source,
+            Err(_) => {
+                let syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
+                self.queue.clear();
+                self.push(Response::Acknowledge { psn, syndrome, msn });
+                return Reply::ReadFault;
+            }
+        };
+        let Some(out) = sink.reserve(peer.path.path, len, TxClass::Response) else { return Reply::Blocked };
+        let Ok(()) = emit::packet::<core::convert::Infallible>(&headers, payload, out, |writer| {
+            writer.copy(&source, offset as usize, payload);
+            Ok(())
+        });
+        if position.ends() {
+            self.queue.pop_front();
+        } else if let Some(Response::Read { sent, .. }) = self.queue.front_mut() {
+            *sent += 1;
+        }
+        Reply::Sent(Transmit { path: peer.path.path, len, qpn: peer.local }, ack)
+    }
+}
+
+fn response_headers(peer: &Peer, operation: Operation, psn: Psn, aeth: Option<(Syndrome, Msn)>) -> Headers {
+    let mut headers = peer.headers(opcode(QpType::Rc, operation), psn);
+    headers.aeth = aeth.map(|(syndrome, msn)| AethRepr { syndrome, msn });
+    headers
+}
