@@ -83,7 +83,10 @@ fn uc_send_and_write_in_every_mode() {
             a.send(id, SendOp::WriteImm { va, rkey, imm: ImmData(7) }, &[a.sge(0, len)]);
             a.success(&b, id);
             let wc = b.success(&a, id);
-            assert_eq!((wc.opcode, wc.flags, wc.byte_len as usize), (WcOpcode::RecvRdmaWithImm, WcFlags::WITH_IMM, len));
+            assert_eq!(
+                (wc.opcode, wc.flags, wc.byte_len as usize),
+                (WcOpcode::RecvRdmaWithImm, WcFlags::WITH_IMM, len)
+            );
             assert_eq!(b.mr.to_vec(HALF..HALF + len).unwrap(), bytes, "{mode:?} WRITE of {len}");
         }
     }
@@ -115,7 +118,8 @@ fn a_queue_pair_connected_to_itself() {
         a.success(&a, 4);
         let [(port, shard, _)] = context.counters().unwrap()[..] else { panic!("one shard") };
         assert_eq!(port.tx_frames, 0, "nothing went on the wire");
-        assert!(shard.local > 300);
+        // 147 packets of the SEND, ten of the READ's answer, its request, the atomic and its answer; and acknowledgements.
+        assert!(shard.local > 160, "{shard:?}");
     }
 }
 

@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 use xroce::{
-    Access, ConnectOptions, Context, Cq, Device, EngineConfig, Mr, Pd, Port, Progress, Psn, Qp, QpInitAttr, QpType, RecvWr,
-    SendFlags, SendOp, SendWr, Sge, Wc, WcStatus, WrId,
+    Access, ConnectOptions, Context, Cq, Device, EngineConfig, Mr, Pd, Port, Progress, Psn, Qp, QpInitAttr, QpType,
+    RecvWr, SendFlags, SendOp, SendWr, Sge, Wc, WcStatus, WrId,
 };
 use xroce_port::sim::{PipeConfig, loop_pair};
 
