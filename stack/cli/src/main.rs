@@ -3,11 +3,16 @@
 
 mod commands;
 mod describe;
+mod device;
+mod number;
+mod sim;
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{Outcome, decode, doctor};
+use commands::{Outcome, Usage, decode, doctor, pingpong};
+use xroce::QpType;
 
 /// A software RoCE v2 NIC in user space.
 #[derive(Debug, Parser)]
@@ -21,6 +26,10 @@ struct Cli {
 enum Command {
     Decode(decode::Args),
     Doctor(doctor::Args),
+    #[command(name = "rc_pingpong")]
+    RcPingpong(pingpong::Args),
+    #[command(name = "uc_pingpong")]
+    UcPingpong(pingpong::Args),
 }
 
 impl Command {
@@ -28,13 +37,17 @@ impl Command {
         match self {
             Command::Decode(_) => "decode",
             Command::Doctor(_) => "doctor",
+            Command::RcPingpong(_) => "rc_pingpong",
+            Command::UcPingpong(_) => "uc_pingpong",
         }
     }
 
-    fn run(&self) -> Result<Outcome, Box<dyn std::error::Error>> {
+    fn run(&self) -> Result<Outcome, Box<dyn Error>> {
         match self {
             Command::Decode(args) => Ok(decode::run(args)?),
             Command::Doctor(args) => Ok(doctor::run(args)?),
+            Command::RcPingpong(args) => Ok(pingpong::run(args, QpType::Rc)?),
+            Command::UcPingpong(args) => Ok(pingpong::run(args, QpType::Uc)?),
         }
     }
 }
@@ -47,9 +60,14 @@ fn main() -> ExitCode {
         Ok(Outcome::Failed) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("xroce {}: {error}", command.name());
-            ExitCode::FAILURE
+            if is_usage(&*error) { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// Whether the arguments are at fault.
+fn is_usage(error: &(dyn Error + 'static)) -> bool {
+    error.is::<Usage>() || matches!(error.downcast_ref(), Some(pingpong::PingpongError::Usage(_)))
 }
 
 #[cfg(test)]

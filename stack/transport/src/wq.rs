@@ -38,7 +38,7 @@ pub fn recv_queue(cap: &QpCap) -> (RqProducer, RqConsumer) {
 }
 
 /// Where an entry of a send queue stands. Good until it is retired.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WqePos {
     /// How many entries were posted before it.
     number: u64,

@@ -2,6 +2,7 @@
 
 pub mod decode;
 pub mod doctor;
+pub mod pingpong;
 
 /// How a command ended that could do its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,3 +12,8 @@ pub enum Outcome {
     /// The answer is bad news, already told: exit code 1.
     Failed,
 }
+
+/// The arguments ask for what there is not: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);

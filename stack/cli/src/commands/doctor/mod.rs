@@ -64,6 +64,13 @@ pub fn run(args: &Args) -> Result<Outcome, DoctorError> {
     Ok(if report.ok { Outcome::Done } else { Outcome::Failed })
 }
 
+/// The netdevs that an endpoint can be opened on and that have a carrier, in the kernel's order.
+pub fn candidates() -> Vec<String> {
+    let sys = Sys::default();
+    let usable = |name: &String| sys.netdev(name).is_some_and(|n| n.usable() && n.carrier != Some(false));
+    sys.netdevs().into_iter().filter(usable).collect()
+}
+
 fn examine(device: Option<&str>, sys: &Sys) -> Report {
     let names = device.map_or_else(|| sys.netdevs(), |d| vec![d.to_owned()]);
     let netdevs: Vec<Netdev> = names.iter().filter_map(|n| sys.netdev(n)).collect();

@@ -1,0 +1,180 @@
+//! Opening the device that a command works on.
+//!
+//! In: the options `-d`, `-g` and `--pcap`. Out: an open [`Context`], a GID of it, and a capture that is being written.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use xroce::{Context, Device, DeviceBuilder, GidEntry, NoSuchGid, OpenError, Progress};
+use xroce_port::pcap::{Capture, Pcap};
+
+use crate::commands::doctor;
+
+/// Which device, and whether its frames are to be captured.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct DeviceArgs {
+    /// Netdev to open [default: the first that is up and can carry RoCE]
+    #[arg(short = 'd', long = "device", visible_alias = "ib-dev", value_name = "NETDEV")]
+    pub device: Option<String>,
+    /// Capture every RoCE frame of this end, in pcapng (xroce decode and Wireshark read it)
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+}
+
+/// Why there is no device to work with.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// No netdev was named and none can be chosen.
+    #[error(
+        "no netdev here is up and can carry RoCE; name one with -d (`xroce doctor` says what is missing), or try without \
+         one: --sim"
+    )]
+    None,
+    /// The netdev does not open.
+    #[error("{0}")]
+    Open(#[from] OpenError),
+    /// There is no such GID.
+    #[error("{0}; `xroce devinfo -d {name}` lists them", name = .0.name)]
+    Gid(#[from] NoSuchGid),
+    /// Nothing but link-local addresses, or none.
+    #[error(
+        "{name} has no routable GID: give it an address (`ip addr add 192.0.2.1/24 dev {name}`), or choose a link-local \
+         one with -g (`xroce devinfo -d {name}` lists them)"
+    )]
+    NoRoutableGid {
+        /// The netdev.
+        name: String,
+    },
+    /// The capture cannot be written.
+    #[error("{}: {source}", file.display())]
+    Capture {
+        /// As given by the user.
+        file: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// A capture that is being written.
+#[derive(Debug)]
+pub struct CaptureFile {
+    capture: Capture,
+    file: PathBuf,
+}
+
+impl CaptureFile {
+    /// Begins a capture.
+    pub fn create(file: &Path) -> Result<CaptureFile, DeviceError> {
+        let failed = |source| DeviceError::Capture { file: file.to_owned(), source };
+        let sink = BufWriter::with_capacity(256 << 10, File::create(file).map_err(failed)?);
+        Ok(CaptureFile { capture: Capture::new(sink).map_err(failed)?, file: file.to_owned() })
+    }
+
+    /// Writes what is still in memory; an error if anything got lost.
+    pub fn finish(self) -> Result<(), DeviceError> {
+        let status = self.capture.flush();
+        match status.error {
+            None if status.lost == 0 => Ok(()),
+            error => {
+                let why = error.unwrap_or_else(|| format!("{} packets were lost", status.lost));
+                Err(DeviceError::Capture { file: self.file, source: io::Error::other(why) })
+            }
+        }
+    }
+}
+
+/// A device that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The device.
+    pub context: Context,
+    capture: Option<CaptureFile>,
+}
+
+impl Opened {
+    /// Closes the device and ends the capture.
+    pub fn close(self) -> Result<(), DeviceError> {
+        drop(self.context);
+        self.capture.map_or(Ok(()), CaptureFile::finish)
+    }
+}
+
+impl DeviceArgs {
+    /// Opens the netdev of `-d`, or the first that can be used.
+    pub fn open(&self, progress: Progress) -> Result<Opened, DeviceError> {
+        let name = self.name()?;
+        self.open_as(Device::builder(&name).progress(progress), &name)
+    }
+
+    /// Opens `builder`'s device, captured if asked for.
+    pub fn open_as(&self, builder: DeviceBuilder, name: &str) -> Result<Opened, DeviceError> {
+        let capture = self.pcap.as_deref().map(CaptureFile::create).transpose()?;
+        let builder = match &capture {
+            None => builder,
+            Some(file) => {
+                let (capture, name) = (file.capture.clone(), name.to_owned());
+                builder.wrap(move |port| Box::new(Pcap::new(port, &capture, &name)))
+            }
+        };
+        Ok(Opened { context: builder.open()?, capture })
+    }
+
+    fn name(&self) -> Result<String, DeviceError> {
+        if let Some(name) = &self.device {
+            return Ok(name.clone());
+        }
+        let name = doctor::candidates().into_iter().next().ok_or(DeviceError::None)?;
+        eprintln!("xroce: on netdev {name} (-d takes another)");
+        Ok(name)
+    }
+}
+
+/// The GID at `index`, or the first that can be reached from beyond the link.
+pub fn choose_gid(context: &Context, index: Option<u8>) -> Result<GidEntry, DeviceError> {
+    let table = context.gid_table();
+    match index {
+        Some(index) => {
+            context.query_gid(index)?;
+            table.into_iter().find(|entry| entry.index == index)
+        }
+        None => table.into_iter().find(|entry| !entry.gid.is_link_local()),
+    }
+    .ok_or_else(|| DeviceError::NoRoutableGid { name: context.name() })
+}
+
+/// Drives the device until nothing has happened for a while: the acknowledgement of what came last has then left, and what
+/// the peer had to send again was answered. A NIC in hardware would go on doing so by itself.
+pub fn linger(context: &Context) {
+    const QUIET: Duration = Duration::from_millis(20);
+    const LONGEST: Duration = Duration::from_millis(500);
+    let start = Instant::now();
+    let mut last = start;
+    loop {
+        let worked = context.drive();
+        let now = Instant::now();
+        if worked {
+            last = now;
+        } else if now - last >= QUIET {
+            return;
+        }
+        if now - start >= LONGEST {
+            return;
+        }
+        if !worked {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_that_cannot_be_written_is_named() {
+        let error = CaptureFile::create(Path::new("/nonexistent/x.pcapng")).unwrap_err().to_string();
+        assert!(error.starts_with("/nonexistent/x.pcapng: "), "{error}");
+    }
+}
