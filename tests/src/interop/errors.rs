@@ -320,7 +320,7 @@ fn earlier_requests_succeed(station: &mut Station, requester: Side, family: Fami
 /// Nobody answers: WC 12, in bounded time, for a request that was posted before and for one after.
 fn peer_destroyed(station: &mut Station, requester: Side, family: Family) {
     const BOUND: Duration = Duration::from_secs(10);
-    let change: fn(&mut LinkSpec) = |spec| (spec.timeout, spec.retry_cnt) = (14, 3); // 67 ms, four times
+    let change: fn(&mut LinkSpec) = |spec| (spec.timeout, spec.retry_cnt, spec.rnr_retry) = (14, 3, 7); // 67 ms, four times
     for in_flight in [false, true] {
         let mut link = link(station, requester, family, change);
         exchange(&mut link, requester, Operation::Send, 64, 1);
