@@ -266,13 +266,17 @@ fn sleeper_is_always_woken(producers: usize, solicited_only: bool) {
             Push::Notify => wake.send(()).unwrap(),
             Push::Overrun => panic!("overrun"),
         };
-        for id in 0..EACH / 10 {
+        for id in 0..EACH / 5 {
+            // Spinning first: the push then falls into the moment in which the sleeper arms.
+            let mut spins = 0;
             while id as usize != polled.load(Ordering::Acquire) {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
-                thread::yield_now();
+                spins += 1;
+                if spins < 2_000 { std::hint::spin_loop() } else { thread::yield_now() }
             }
+            (0..id % 64).for_each(|_| std::hint::spin_loop());
             if solicited_only {
                 // The sleeper may sleep on this one, but not on what stands behind it.
                 push(wc(UNSOLICITED, id), false);
@@ -285,7 +289,7 @@ fn sleeper_is_always_woken(producers: usize, solicited_only: bool) {
             let (produce, wake) = (&produce, wake.clone());
             scope.spawn(move || produce(qpn as u32, polled, wake));
         }
-        let mut left = (EACH / 10) * producers as u64;
+        let mut left = (EACH) * producers as u64;
         loop {
             cq.arm(solicited_only);
             let mut empty = true;
