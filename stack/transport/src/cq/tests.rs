@@ -366,3 +366,39 @@ fn a_slow_producer_cannot_hide_a_solicited_completion_for_ever() {
     assert!(cq.disarm(false), "the slow one wakes although it is not solicited");
     assert_eq!(drain(&cq), [(1, 0), (2, 1)]);
 }
+
+/// All orders in which the steps of two pushes (claim, publish, look whether to wake) and of a sleeper (arm, poll until
+/// empty) can fall: a solicited completion is polled or wakes, whatever an unsolicited one beside it does.
+#[test]
+fn no_order_of_steps_loses_a_wake_up() {
+    const STEPS: [usize; 3] = [3, 3, 2];
+    let mut orders = vec![vec![]];
+    for _ in 0..STEPS.iter().sum::<usize>() {
+        let more = |order: &Vec<usize>| {
+            let who = (0..3).filter(|who| order.iter().filter(|step| *step == who).count() < STEPS[*who]);
+            who.map(|who| [&order[..], &[who]].concat()).collect::<Vec<_>>()
+        };
+        orders = orders.iter().flat_map(more).collect();
+    }
+    assert_eq!(orders.len(), 560);
+    for solicited_only in [false, true] {
+        for order in &orders {
+            let cq = Cq::new(0, 8).unwrap();
+            let mut step = [0; 3];
+            let mut claimed = [None, None];
+            let (mut polled, mut woken) = (vec![], false);
+            for &who in order {
+                step[who] += 1;
+                match (who, step[who]) {
+                    (2, 1) => _ = cq.arm(solicited_only),
+                    (2, _) => polled = drain(&cq),
+                    (_, 1) => claimed[who] = cq.ring.claim(),
+                    (_, 2) => cq.ring.publish(claimed[who].take().unwrap(), wc(who as u32, 0)),
+                    _ => woken |= cq.disarm(who == 1),
+                }
+            }
+            assert!(woken || polled.contains(&(1, 0)), "solicited only {solicited_only}, order {order:?}");
+            assert!(solicited_only || woken || polled.contains(&(0, 0)), "order {order:?}");
+        }
+    }
+}
