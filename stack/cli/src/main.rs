@@ -18,7 +18,7 @@ use xroce::QpType;
 
 /// A software RoCE v2 NIC in user space.
 #[derive(Debug, Parser)]
-#[command(name = "xroce", version, about, disable_help_subcommand = true)]
+#[command(name = "xroce", version, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
