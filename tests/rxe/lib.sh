@@ -39,7 +39,7 @@ alive() { # $1: file holding "PID START"
 }
 guest_alive() { # $1: state of a guest
 	local p
-	[ -s "$1/qemu.pid" ] && read -r p <"$1/qemu.pid" && tr '\0' ' ' 2>/dev/null <"/proc/$p/cmdline" | grep -qF "file:$1/console "
+	{ [ -s "$1/qemu.pid" ] && read -r p <"$1/qemu.pid"; } 2>/dev/null && tr '\0' ' ' 2>/dev/null <"/proc/$p/cmdline" | grep -qF "file:$1/console "
 }
 netns_id() { stat -L -c %i "/run/netns/$1" 2>/dev/null; }
 

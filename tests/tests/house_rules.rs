@@ -89,7 +89,7 @@ fn no_file_is_longer_than_a_reader_can_hold() {
 #[test]
 fn every_unsafe_block_says_why() {
     for room in ["stack", "xdp-prog"] {
-        for (name, text) in sources(room) {
+        for (name, text) in sources(room).into_iter().filter(|(name, _)| name.contains("/src/")) {
             let lines: Vec<&str> = text.lines().collect();
             for (i, line) in lines.iter().enumerate() {
                 let code = line.split("//").next().unwrap_or("");

@@ -12,7 +12,7 @@ use xroce_tests::rxe::{
     QpSpec, QpState, RecvWr, SendWr, Verdict, Wc, boot_or_skip, in_namespace, pattern, status,
 };
 
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
 const PATH_MTU: u32 = 1024;
 const ALL: Access = Access::all().difference(Access::ZERO_BASED);
 /// Lengths around the packet boundaries, and one of many packets.

@@ -120,6 +120,8 @@ pub struct Core {
     mac: [u8; 6],
     vlan: Option<u16>,
     stalled: bool,
+    /// The port is dead for good.
+    gone: bool,
     counters: ShardCounters,
 }
 
@@ -152,6 +154,7 @@ impl Core {
             mac,
             vlan,
             stalled: false,
+            gone: false,
             counters: ShardCounters::default(),
         }
     }
@@ -259,7 +262,7 @@ impl Core {
     }
 
     fn send(&mut self, now: Instant, max: usize) -> usize {
-        let mut sink = Sink::new(&mut *self.port, &self.paths, &mut self.loopback, &mut self.void);
+        let mut sink = Sink::new(&mut *self.port, &self.paths, &mut self.loopback, &mut self.void, self.gone);
         let mut sent = 0;
         while sent < max
             && let Some(transmit) = self.endpoint.poll_transmit(now, &mut sink)
@@ -302,6 +305,7 @@ impl Core {
                 LinkChange::Down => AsyncEventKind::PortErr,
                 LinkChange::Gone(reason) => {
                     tracing::error!(%reason, "the port is gone");
+                    self.gone = true;
                     AsyncEventKind::DeviceFatal
                 }
             };

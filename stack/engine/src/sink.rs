@@ -14,6 +14,7 @@ pub(crate) struct Sink<'a> {
     paths: &'a PathTable,
     loopback: &'a mut Loopback,
     void: &'a mut [u8],
+    port_is_gone: bool,
     reserved: Reserved,
     refused: bool,
     voided: u64,
@@ -37,8 +38,9 @@ impl<'a> Sink<'a> {
         paths: &'a PathTable,
         loopback: &'a mut Loopback,
         void: &'a mut [u8],
+        port_is_gone: bool,
     ) -> Sink<'a> {
-        Sink { port, paths, loopback, void, reserved: Reserved::Nothing, refused: false, voided: 0 }
+        Sink { port, paths, loopback, void, port_is_gone, reserved: Reserved::Nothing, refused: false, voided: 0 }
     }
 
     /// The packet reserved last is complete with its first `len` bytes.
@@ -67,7 +69,7 @@ impl TxSink for Sink<'_> {
     fn reserve(&mut self, path: PathId, len: usize, class: TxClass) -> Option<TxPacket<'_>> {
         self.reserved = Reserved::Nothing;
         match self.paths.route(path) {
-            Some(Route::Wire(header)) => {
+            Some(Route::Wire(header)) if !self.port_is_gone => {
                 let class = match class {
                     TxClass::Request => xroce_port::TxClass::Request,
                     TxClass::Response => xroce_port::TxClass::Response,
@@ -91,9 +93,9 @@ impl TxSink for Sink<'_> {
                     None
                 }
             },
-            // No next hop now. The packet is lost as on a dead wire and retries repair it or end it; to refuse it here would
+            // No next hop now, or no port any more. The packet is lost as on a dead wire and retries repair it or end it; to refuse it here would
             // hold up every other queue pair of the shard behind this one.
-            None => {
+            Some(Route::Wire(_)) | None => {
                 let head = self.void.get_mut(..len)?;
                 self.reserved = Reserved::Void;
                 Some(TxPacket { head, tail: &mut [] })

@@ -160,7 +160,7 @@ pub struct PortCounters {
     pub rx_dropped_lower: u64,
     /// Times the kernel found no empty buffer to receive into.
     pub rx_no_buffer: u64,
-    /// Frames the kernel refused to send as malformed.
+    /// Frames the kernel refused to send as malformed, and completions of frames that were not out for sending.
     pub tx_errors: u64,
     /// Frames dropped on their way out by the port or a wrapper: link down or gone, an injected loss.
     pub tx_dropped: u64,

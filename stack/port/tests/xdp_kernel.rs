@@ -76,6 +76,7 @@ fn vlan_tags_do_not_hide_a_frame() {
         assert_eq!([one_tag.len(), two_tags.len()], [most, most]);
         assert_eq!(a.capabilities().max_ip_packet(1), 1500);
         assert_eq!(a.capabilities().max_ip_packet(2), 1496);
+        assert!(a.hides_vlan_tags(), "a veth's rx-vlan-offload is on unless switched off");
         for frame in [&one_tag, &two_tags] {
             xdp_common::send(&mut a, frame);
         }

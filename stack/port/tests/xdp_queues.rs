@@ -4,7 +4,8 @@ mod xdp_common;
 
 use std::time::{Duration, Instant};
 use xdp_common::{
-    IP_A, IP_B, Net, assert_account, assert_frames, config, eventually, frame, run, send, take, take_within, try_send,
+    IP_A, IP_B, Net, assert_account, assert_frames, config, eventually, frame, run, send, skip, take, take_within,
+    try_send,
 };
 use xroce_port::xdp::{MultiBuffer, Queues, XdpPort};
 use xroce_port::{Port, TxClass};
@@ -203,6 +204,31 @@ fn a_frame_sent_after_a_pause_leaves_at_once() {
         a.tx_flush();
         assert_eq!(take_within(&mut b, 1, SOON).len(), 1);
         assert!(start.elapsed() < Duration::from_millis(10), "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn huge_pages_are_used_when_there_are_some() {
+    const NAME: &str = "huge_pages_are_used_when_there_are_some";
+    let free = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let free = free.lines().find_map(|l| l.strip_prefix("HugePages_Free:")).map_or(0, |n| n.trim().parse().unwrap());
+    if free < 2 {
+        return skip(NAME, "fewer than 2 free huge pages (sysctl vm.nr_hugepages)");
+    }
+    run(NAME, LIMIT, || {
+        let net = Net::new(1500);
+        for _ in 0..3 {
+            let small = |c: &mut xroce_port::xdp::XdpConfig| (c.tx_ring, c.rx_ring) = (64, 64);
+            let (mut a, mut b) = (net.port_a(small), net.port_b(small));
+            assert!(a.capabilities().xdp.unwrap().huge_pages && b.capabilities().xdp.unwrap().huge_pages);
+            assert_eq!(a.frame_account().total, 512, "130 chunks rounded up to one page of 2 MiB");
+            send(&mut a, &frame(true, 1, 200));
+            a.tx_flush();
+            assert_frames(&take_within(&mut b, 1, SOON), &[frame(true, 1, 200)]);
+            drop((a, b));
+            let b = net.port_b(|c| c.huge_pages = false);
+            assert!(!b.capabilities().xdp.unwrap().huge_pages);
+        }
     });
 }
 

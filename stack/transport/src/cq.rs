@@ -4,7 +4,7 @@
 //! a sleeper has to be woken.
 //!
 //! A bounded ring with a sequence number a slot, after Vyukov's queue. A producer claims a slot by one compare-and-swap
-//! and never waits for a consumer: if there is no slot, the queue is overrun, which is an error that stays (IBTA 11.6.3.1).
+//! and never waits for a consumer: if there is no slot, the queue is overrun, which is an error that stays (IBTA 11.6.3).
 //! Consumers take turns by a spin lock that is held for the copying of one poll.
 //!
 //! Slot at position *p* of a ring of *n*: sequence `p` = free for the producer that claims *p*; `p + 1` = published;

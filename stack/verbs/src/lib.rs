@@ -53,6 +53,7 @@ pub use xroce_engine::gid::{GidEntry, GidKind};
 pub use xroce_engine::netdev::PortState;
 pub use xroce_engine::nexthop::ResolveError;
 pub use xroce_engine::{EngineConfig, Progress};
+pub use xroce_port as port;
 pub use xroce_port::{Port, PortCounters, XdpMode, xdp};
 pub use xroce_transport::memory::{Access, PdError, RegError};
 pub use xroce_transport::qp::QpInfo;

@@ -6,6 +6,7 @@
 //! Everything else on the netdev stays with the kernel. One port owns a netdev's XDP hook; the hook is free again when
 //! the port is dropped and when the process dies.
 
+mod assembly;
 mod chunks;
 mod config;
 mod error;
@@ -151,6 +152,14 @@ impl XdpPort {
         self.program.counters()
     }
 
+    /// The netdev takes VLAN tags off before the program and the socket see the frame (`ethtool -k`:
+    /// rx-vlan-offload), so that a tagged frame looks untagged: an engine must not use a VLAN while this is on. A veth
+    /// says yes, and does so to tags that the peer's kernel wrote, not to those in the frame's bytes.
+    #[must_use]
+    pub fn hides_vlan_tags(&self) -> bool {
+        self.netdev.hides_vlan_tags
+    }
+
     /// The most frames submitted and not yet completed.
     #[must_use]
     pub fn in_flight_max(&self) -> u32 {
@@ -193,6 +202,10 @@ impl XdpPort {
                 let reason = format!("{}: the socket of queue {} failed: {error}", self.netdev.name, queue.id());
                 return self.link.gone(reason);
             }
+        }
+        if let Some((was, is)) = self.netdev.mtu_change() {
+            let ifname = &self.netdev.name;
+            tracing::warn!(ifname, was, is, "the MTU changed under an open port: frames longer than it are lost");
         }
         match self.netdev.is_up() {
             Some(true) => self.link.up(),

@@ -11,6 +11,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 // linux/ethtool.h
 const ETHTOOL_GDRVINFO: u32 = 0x0000_0003;
+const ETHTOOL_GFLAGS: u32 = 0x0000_0025;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+const ETH_FLAG_LRO: u32 = 1 << 15;
 const ETHTOOL_GCHANNELS: u32 = 0x0000_003c;
 
 /// `struct ethtool_channels`.
@@ -37,6 +40,13 @@ struct EthtoolDrvinfo {
     counts: [u32; 5],
 }
 
+/// `struct ethtool_value`.
+#[repr(C)]
+struct EthtoolValue {
+    cmd: u32,
+    data: u32,
+}
+
 /// What is known of a netdev.
 #[derive(Debug)]
 pub(super) struct Netdev {
@@ -47,6 +57,8 @@ pub(super) struct Netdev {
     pub(super) rx_queues: u32,
     pub(super) tx_queues: u32,
     pub(super) driver: String,
+    pub(super) hides_vlan_tags: bool,
+    mtu_now: u32,
     control: OwnedFd,
 }
 
@@ -79,10 +91,7 @@ impl Netdev {
         // SAFETY: the kernel has just handed us this descriptor and nobody else owns it.
         let control = unsafe { OwnedFd::from_raw_fd(fd) };
 
-        let mut request = request_for(name);
-        ioctl(&control, libc::SIOCGIFMTU, &mut request)?;
-        // SAFETY: the kernel filled the `mtu` member; every bit pattern is a valid integer.
-        let mtu = unsafe { request.ifr_ifru.ifru_mtu } as u32;
+        let mtu = mtu(&control, name)?;
         let mut request = request_for(name);
         ioctl(&control, libc::SIOCGIFHWADDR, &mut request)?;
         // SAFETY: the kernel filled the `hwaddr` member; every bit pattern is valid bytes.
@@ -90,7 +99,13 @@ impl Netdev {
         let mac = std::array::from_fn(|i| address.sa_data[i] as u8);
         let (rx_queues, tx_queues) = channels(&control, name).unwrap_or((1, 1));
         let driver = driver(&control, name).unwrap_or_default();
-        Ok(Netdev { name: name.to_owned(), ifindex, mtu, mac, rx_queues, tx_queues, driver, control })
+        let flags = offload_flags(&control, name).unwrap_or(0);
+        if flags & ETH_FLAG_LRO != 0 {
+            tracing::warn!(ifname = name, "LRO is on: it merges packets before XDP (`ethtool -K {name} lro off`)");
+        }
+        let hides_vlan_tags = flags & ETH_FLAG_RXVLAN != 0;
+        let name = name.to_owned();
+        Ok(Netdev { name, ifindex, mtu, mac, rx_queues, tx_queues, driver, hides_vlan_tags, mtu_now: mtu, control })
     }
 
     /// Whether the netdev is administratively up now; `None` when it cannot be told (renamed or removed).
@@ -100,6 +115,13 @@ impl Netdev {
         // SAFETY: the kernel filled the `flags` member; every bit pattern is a valid integer.
         let flags = unsafe { request.ifr_ifru.ifru_flags };
         Some(i32::from(flags) & libc::IFF_UP != 0)
+    }
+
+    /// The MTU before and now, when it is another one than at the last look.
+    pub(super) fn mtu_change(&mut self) -> Option<(u32, u32)> {
+        let now = mtu(&self.control, &self.name).ok()?;
+        let before = std::mem::replace(&mut self.mtu_now, now);
+        (before != now).then_some((before, now))
     }
 
     /// Both ends of the pair hand frames over through a short ring that drops silently.
@@ -131,6 +153,19 @@ fn ethtool<T>(control: &OwnedFd, name: &str, command: &mut T) -> io::Result<()> 
     let mut request = request_for(name);
     request.ifr_ifru.ifru_data = (&raw mut *command).cast();
     ioctl(control, SIOCETHTOOL, &mut request)
+}
+
+fn mtu(control: &OwnedFd, name: &str) -> io::Result<u32> {
+    let mut request = request_for(name);
+    ioctl(control, libc::SIOCGIFMTU, &mut request)?;
+    // SAFETY: the kernel filled the `mtu` member; every bit pattern is a valid integer.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
+}
+
+fn offload_flags(control: &OwnedFd, name: &str) -> io::Result<u32> {
+    let mut answer = EthtoolValue { cmd: ETHTOOL_GFLAGS, data: 0 };
+    ethtool(control, name, &mut answer)?;
+    Ok(answer.data)
 }
 
 /// Receive and transmit queues in use. A driver that does not tell has the number that sysfs shows, or one.

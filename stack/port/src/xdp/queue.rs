@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use super::assembly::{Assembly, Piece, RxDrops};
 use super::chunks::{Chunks, FrameAccount, Owner};
 use super::sys;
 use crate::port::{RxFrame, TxFrame};
@@ -21,9 +22,6 @@ pub(super) const PIECE_MAX: usize = CHUNK - 256;
 pub(super) const PIECES_MAX: usize = 2;
 /// Frames in one burst at most.
 pub(super) const BURST_MAX: usize = 256;
-/// Every RoCE header lies in the first piece when that has at least this many bytes: Ethernet, two VLAN tags, IPv6,
-/// UDP, BTH and the longest extension headers need less. Shorter first pieces are dropped.
-const RX_HEAD_MIN: usize = 192;
 /// XDP_PKT_CONTD of linux/if_xdp.h: the frame goes on in the next descriptor.
 const PKT_CONTD: u32 = 1;
 /// Frames the kernel takes in one sendto(2) in copy mode (TX_BATCH_SIZE in net/xdp/xsk.c).
@@ -54,22 +52,6 @@ struct Reserved {
     head: u32,
     tail: Option<u32>,
     len: usize,
-}
-
-/// A frame of which not all pieces have come yet.
-#[derive(Debug, Clone, Copy, Default)]
-struct Assembly {
-    pieces: usize,
-    head: Option<FrameDesc>,
-    tail: Option<FrameDesc>,
-    broken: bool,
-}
-
-/// What went wrong on receive.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RxDrops {
-    pub(super) pieces: u64,
-    pub(super) invalid: u64,
 }
 
 /// How a kick ended.
@@ -112,7 +94,7 @@ pub(super) struct Queue {
     chunks: Chunks,
     to_fill: Vec<u32>,
     scratch: Vec<FrameDesc>,
-    assembly: Assembly,
+    assembly: Assembly<FrameDesc>,
     reserved: Option<Reserved>,
     in_flight: u32,
     tx_pending: u32,
@@ -136,7 +118,7 @@ impl Queue {
             chunks: Chunks::new(rx_ring, descs.len() as u32),
             to_fill: (0..rx_ring).rev().collect(),
             scratch: vec![FrameDesc::default(); BURST_MAX],
-            assembly: Assembly::default(),
+            assembly: Assembly::new(),
             reserved: None,
             in_flight: 0,
             tx_pending: 0,
@@ -203,41 +185,17 @@ impl Queue {
 
     /// Puts a received piece to the frame it belongs to; the frame when it is whole and sound.
     fn take_piece(&mut self, desc: FrameDesc) -> Option<Lent> {
-        let (chunk, offset, len) = (desc.addr() / CHUNK, desc.addr() % CHUNK, desc.lengths().data());
-        let more = desc.has_more_frames();
-        let chunk = chunk as u32;
-        let known = self.chunks.receive(chunk);
-        if !known || len == 0 || offset + len > CHUNK {
+        if !self.chunks.receive(chunk_of(desc)) {
+            // Not a chunk we gave for receiving: whoever holds it, it is not ours to give back.
             self.drops.invalid += 1;
-            if known {
-                self.to_fill.push(chunk);
-            }
-            self.assembly.broken = more || self.assembly.pieces > 0;
-        } else {
-            match self.assembly.pieces {
-                0 => self.assembly.head = Some(desc),
-                1 => self.assembly.tail = Some(desc),
-                _ => {
-                    self.assembly.broken = true;
-                    self.to_fill.push(chunk);
-                }
-            }
-            self.assembly.pieces += 1;
+            return None;
         }
-        if more { None } else { self.finish_assembly() }
-    }
-
-    fn finish_assembly(&mut self) -> Option<Lent> {
-        let Assembly { head, tail, broken, .. } = std::mem::take(&mut self.assembly);
-        let short_head = tail.is_some() && head.is_some_and(|h| h.lengths().data() < RX_HEAD_MIN);
-        match head {
-            Some(head) if !broken && !short_head => Some(Lent { place: self.place, head, tail }),
-            _ => {
-                self.drops.pieces += u64::from(broken || short_head);
-                self.to_fill.extend([head, tail].into_iter().flatten().map(chunk_of));
-                None
-            }
-        }
+        let len = desc.lengths().data();
+        let sound = len > 0 && desc.addr() % CHUNK + len <= CHUNK;
+        let piece = Piece { desc, len, sound, more: desc.has_more_frames() };
+        let to_fill = &mut self.to_fill;
+        let (head, tail) = self.assembly.push(piece, &mut self.drops, |desc| to_fill.push(chunk_of(desc)))?;
+        Some(Lent { place: self.place, head, tail })
     }
 
     /// The bytes of a lent frame.

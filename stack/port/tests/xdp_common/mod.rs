@@ -24,9 +24,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 pub fn run(name: &str, limit: Duration, body: impl FnOnce() + Send + 'static) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(why) = cannot_run() {
-        // Past the harness's capture, which shows nothing of a test that passes.
-        writeln!(std::io::stdout().lock(), "SKIP {name}: {why}").expect("stdout");
-        return;
+        return skip(name, &why);
     }
     let (done, wait) = channel::<()>();
     let worker = thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -42,6 +40,11 @@ pub fn run(name: &str, limit: Duration, body: impl FnOnce() + Send + 'static) {
             }
         }
     }
+}
+
+/// Says that a test does not run, past the harness's capture, which shows nothing of a test that passes.
+pub fn skip(name: &str, why: &str) {
+    writeln!(std::io::stdout().lock(), "SKIP {name}: {why}").expect("stdout");
 }
 
 /// Why AF_XDP tests cannot run here.

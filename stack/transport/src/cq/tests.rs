@@ -176,7 +176,7 @@ proptest! {
 }
 
 const PRODUCERS: u32 = 4;
-const EACH: u64 = if cfg!(miri) { 50 } else { 50_000 };
+const EACH: u64 = if cfg!(miri) { 50 } else { 20_000 };
 
 /// Pushes all of one producer's completions, never more than its share of the ring ahead of what was polled.
 fn produce(cq: &Cq, qpn: u32, polled: &AtomicUsize, wake: impl Fn()) {

@@ -103,7 +103,7 @@ impl MemRef {
     }
 
     /// Adds to the word that the piece is, wrapping, and gives the old word; both in host byte order. Atomic against all
-    /// other atomics on this word, the host's own included (IBTA 9.4.5, 9.7.5.1.3 ask for less).
+    /// other atomics on this word, the host's own included (IBTA 9.4.5 asks for less).
     ///
     /// `None` if the piece is not 8 bytes on an 8-byte boundary of the host's memory.
     #[inline]

@@ -1,0 +1,438 @@
+//! One connected pair of QPs, ours and the guest's. Enters: work for either side, in the agent's terms. Leaves: completions in
+//! the agent's terms, so that a case does not care which side is which.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xroce::{
+    ConnectOptions, Cq, Gid, ImmData, Lkey, PathMtu, Psn, Qp, QpCap, QpEndpoint, QpInitAttr, QpType, Qpn, Rkey,
+    SendFlags, SendOp, WrId,
+};
+
+use super::station::{Family, Station};
+use crate::rxe::{self, Access, Flags, Op, Path, QpKind, QpSpec, RecvWr, SendWr, Sge, Verdict, Wc};
+
+/// How long a completion may take. An emulated guest on a busy machine can stand still for seconds.
+pub const WAIT: Duration = Duration::from_secs(30);
+
+/// Which end of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// xroce.
+    Ours,
+    /// rxe.
+    Peer,
+}
+
+impl Side {
+    /// Both.
+    pub const BOTH: [Self; 2] = [Self::Ours, Self::Peer];
+
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Ours => Self::Peer,
+            Self::Peer => Self::Ours,
+        }
+    }
+
+    /// The direction of a message from here.
+    pub fn arrow(self) -> &'static str {
+        match self {
+            Self::Ours => "xroce>rxe",
+            Self::Peer => "rxe>xroce",
+        }
+    }
+}
+
+/// How the two are connected. The same values go to both sides.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkSpec {
+    /// RC or UC.
+    pub kind: QpKind,
+    /// Which IP.
+    pub family: Family,
+    /// Bytes.
+    pub mtu: u32,
+    /// ACK timeout code.
+    pub timeout: u8,
+    /// 0 to 6: rxe takes 7 for "for ever".
+    pub retry_cnt: u8,
+    /// 0 to 6, or 7 for "for ever".
+    pub rnr_retry: u8,
+    /// Code of the RNR NAK.
+    pub min_rnr_timer: u8,
+    /// READs and atomics outstanding, each way.
+    pub rd_atomic: u8,
+    /// What either side's QP lets the other one do.
+    pub access: Access,
+}
+
+impl LinkSpec {
+    /// Timers that a busy emulated guest can keep: ACK timeout 268 ms, 6 retries.
+    pub fn new(kind: QpKind, family: Family, mtu: u32) -> Self {
+        let access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        Self { kind, family, mtu, timeout: 16, retry_cnt: 6, rnr_retry: 6, min_rnr_timer: 12, rd_atomic: 16, access }
+    }
+}
+
+/// A connected pair. Dropping it destroys both QPs.
+pub struct Link<'a> {
+    /// What it runs on.
+    pub station: &'a mut Station,
+    /// How it was made.
+    pub spec: LinkSpec,
+    /// Our QP; `None` once it was destroyed.
+    pub our_qp: Option<Qp>,
+    our_cqs: [Cq; 2],
+    /// The guest's QP; `None` once it was destroyed.
+    pub peer_qp: Option<rxe::Qp>,
+    peer_cqs: [rxe::Cq; 2],
+}
+
+/// Entries of each CQ, and depth of each queue.
+const DEPTH: u32 = 128;
+/// Pieces of a request.
+const SGES: u32 = 4;
+
+impl<'a> Link<'a> {
+    /// Makes both QPs and connects them to each other.
+    ///
+    /// # Panics
+    /// Anything fails.
+    pub fn new(station: &'a mut Station, spec: LinkSpec) -> Self {
+        let context = &station.ours.context;
+        let our_cqs = [(); 2].map(|()| context.create_cq(DEPTH).expect("a CQ"));
+        let kind = if spec.kind == QpKind::Rc { QpType::Rc } else { QpType::Uc };
+        let cap = QpCap {
+            max_send_wr: DEPTH,
+            max_recv_wr: DEPTH,
+            max_send_sge: SGES,
+            max_recv_sge: SGES,
+            max_inline_data: 64,
+        };
+        let init = QpInitAttr { send_cq: &our_cqs[0], recv_cq: &our_cqs[1], cap, ..QpInitAttr::new(kind, &our_cqs[0]) };
+        let our_qp = station.ours.pd.create_qp(&init).expect("a QP");
+
+        let (ctx, pd, agent) = (station.peer.ctx, station.peer.pd, &mut station.peer.agent);
+        let peer_cqs = [(); 2].map(|()| agent.create_cq(ctx, DEPTH).expect("a CQ of the guest"));
+        let depth = QpSpec { send_wr: DEPTH, recv_wr: DEPTH, ..QpSpec::rc(pd, peer_cqs[0]) };
+        let peer_qp =
+            agent.create_qp(&QpSpec { kind: spec.kind, recv_cq: peer_cqs[1], ..depth }).expect("a QP of the guest");
+        let mut link = Self { station, spec, our_qp: Some(our_qp), our_cqs, peer_qp: Some(peer_qp), peer_cqs };
+        link.connect();
+        link
+    }
+
+    /// The PSNs of every second link wrap in their first packets.
+    fn connect(&mut self) {
+        self.station.links += 1;
+        let (our_psn, peer_psn) =
+            if self.station.links.is_multiple_of(2) { (0x100, 0x200) } else { (0xff_fffe, 0xff_fffc) };
+        let (spec, (our_ip, peer_ip)) = (self.spec, self.station.addresses(self.spec.family));
+        let options = ConnectOptions {
+            gid_index: self.station.gid_index(our_ip),
+            path_mtu: Some(PathMtu::from_bytes(spec.mtu as usize).expect("a path MTU")),
+            psn: Psn::new(our_psn),
+            access: xroce::Access::from_bits_truncate(spec.access.bits()),
+            timeout: spec.timeout,
+            retry_cnt: spec.retry_cnt,
+            rnr_retry: spec.rnr_retry,
+            min_rnr_timer: spec.min_rnr_timer,
+            max_rd_atomic: spec.rd_atomic,
+            max_dest_rd_atomic: spec.rd_atomic,
+            ..ConnectOptions::default()
+        };
+        let gid = match peer_ip {
+            std::net::IpAddr::V4(ip) => Gid::from_ipv4(ip),
+            std::net::IpAddr::V6(ip) => Gid::from_ipv6(ip),
+        };
+        let (our_qp, peer_qp) = (self.our_qp.as_ref().expect("just made"), self.peer_qp.expect("just made"));
+        our_qp
+            .connect(&QpEndpoint { gid, qpn: Qpn::new(peer_qp.qpn), psn: Psn::new(peer_psn) }, &options)
+            .expect("connected");
+        let qpn = our_qp.qpn().value();
+        let peer = &mut self.station.peer;
+        let index = peer.agent.gid_index(peer.ctx, peer_ip).expect("a GID of the guest");
+        let path = Path {
+            access: spec.access,
+            max_rd_atomic: spec.rd_atomic,
+            max_dest_rd_atomic: spec.rd_atomic,
+            min_rnr_timer: spec.min_rnr_timer,
+            timeout: spec.timeout,
+            retry_cnt: spec.retry_cnt,
+            rnr_retry: spec.rnr_retry,
+            ..Path::new(our_ip, index, spec.mtu, qpn, our_psn, peer_psn)
+        };
+        peer.agent.connect(peer_qp, &path).expect("the guest's QP is connected");
+    }
+
+    fn qp(&self) -> &Qp {
+        self.our_qp.as_ref().expect("not destroyed")
+    }
+
+    /// A piece of a side's memory.
+    pub fn sge(&self, side: Side, off: usize, len: u32) -> Sge {
+        match side {
+            Side::Ours => {
+                let mr = self.station.ours.memory.mr();
+                Sge { addr: mr.addr() + off as u64, len, lkey: mr.lkey().0 }
+            }
+            Side::Peer => self.station.peer.mr.sge(off as u64, len),
+        }
+    }
+
+    /// Address and rkey of a side's memory, from `off` on.
+    pub fn remote(&self, side: Side, off: usize) -> (u64, u32) {
+        match side {
+            Side::Ours => {
+                let mr = self.station.ours.memory.mr();
+                (mr.addr() + off as u64, mr.rkey().0)
+            }
+            Side::Peer => (self.station.peer.mr.va + off as u64, self.station.peer.mr.rkey),
+        }
+    }
+
+    /// ibv_post_send.
+    ///
+    /// # Panics
+    /// It is refused.
+    #[track_caller]
+    pub fn post_send(&mut self, side: Side, wr: &SendWr) {
+        match side {
+            Side::Peer => {
+                let qp = self.peer_qp.expect("not destroyed");
+                self.station.peer.agent.post_send(qp, wr).expect("the guest posts");
+            }
+            Side::Ours => {
+                for i in 0..u64::from(wr.count) {
+                    let shift = i * wr.stride;
+                    let sges: Vec<_> = wr.sges.iter().map(|s| our_sge(s, shift)).collect();
+                    let bytes = self.inline_bytes(wr);
+                    let inline: Vec<_> = bytes.iter().map(Vec::as_slice).collect();
+                    self.qp().post_send(&our_wr(wr, i, shift, &sges, &inline)).expect("we post");
+                }
+            }
+        }
+    }
+
+    /// What an inline request of ours takes along: the bytes of its SGEs, as in verbs.
+    fn inline_bytes(&self, wr: &SendWr) -> Vec<Vec<u8>> {
+        if !wr.flags.contains(Flags::INLINE) {
+            return Vec::new();
+        }
+        let mr = self.station.ours.memory.mr();
+        let piece = |s: &Sge| {
+            let off = (s.addr - mr.addr()) as usize;
+            mr.to_vec(off..off + s.len as usize).expect("inside the region")
+        };
+        wr.sges.iter().map(piece).collect()
+    }
+
+    /// ibv_post_recv.
+    ///
+    /// # Panics
+    /// It is refused.
+    #[track_caller]
+    pub fn post_recv(&mut self, side: Side, wr: &RecvWr) {
+        match side {
+            Side::Peer => {
+                let qp = self.peer_qp.expect("not destroyed");
+                self.station.peer.agent.post_recv(qp, wr).expect("the guest posts");
+            }
+            Side::Ours => {
+                for i in 0..u64::from(wr.count) {
+                    let sges: Vec<_> = wr.sges.iter().map(|s| our_sge(s, i * wr.stride)).collect();
+                    self.qp().post_recv(&xroce::RecvWr { wr_id: WrId(wr.id + i), sges: &sges }).expect("we post");
+                }
+            }
+        }
+    }
+
+    /// Up to `n` send completions that come within `wait`.
+    pub fn send_done(&mut self, side: Side, n: usize, wait: Duration) -> Vec<Wc> {
+        self.poll(side, 0, n, wait)
+    }
+
+    /// Up to `n` receive completions that come within `wait`.
+    pub fn recv_done(&mut self, side: Side, n: usize, wait: Duration) -> Vec<Wc> {
+        self.poll(side, 1, n, wait)
+    }
+
+    /// The next send completion.
+    ///
+    /// # Panics
+    /// None comes.
+    #[track_caller]
+    pub fn sent(&mut self, side: Side) -> Wc {
+        *self.send_done(side, 1, WAIT).first().unwrap_or_else(|| panic!("no send completion of {side:?} in {WAIT:?}"))
+    }
+
+    /// The next receive completion.
+    ///
+    /// # Panics
+    /// None comes.
+    #[track_caller]
+    pub fn received(&mut self, side: Side) -> Wc {
+        *self
+            .recv_done(side, 1, WAIT)
+            .first()
+            .unwrap_or_else(|| panic!("no receive completion of {side:?} in {WAIT:?}"))
+    }
+
+    fn poll(&mut self, side: Side, which: usize, n: usize, wait: Duration) -> Vec<Wc> {
+        match side {
+            Side::Peer => self.station.peer.agent.poll(self.peer_cqs[which], n, wait).expect("the guest polls"),
+            Side::Ours => poll_ours(&self.our_cqs[which], n, wait),
+        }
+    }
+
+    /// Fills memory of a side with the pattern of `seed` from its byte `at` on.
+    pub fn fill(&mut self, side: Side, off: usize, len: usize, seed: u64, at: u64) {
+        match side {
+            Side::Ours => self.station.ours.memory.fill(off, len, seed, at),
+            Side::Peer => {
+                let peer = &mut self.station.peer;
+                peer.agent.fill(peer.buf, off as u64, len as u64, seed, at).expect("the guest fills");
+            }
+        }
+    }
+
+    /// Compares memory of a side with the pattern of `seed` from its byte `at` on.
+    ///
+    /// # Panics
+    /// It differs.
+    #[track_caller]
+    pub fn verify(&mut self, side: Side, off: usize, len: usize, seed: u64, at: u64) {
+        match side {
+            Side::Ours => self.station.ours.memory.verify(off, len, seed, at),
+            Side::Peer => {
+                let peer = &mut self.station.peer;
+                let verdict = peer.agent.verify(peer.buf, off as u64, len as u64, seed, at).expect("the guest checks");
+                if let Verdict::Bad(why) = verdict {
+                    panic!("the guest's memory differs in the {len} bytes at offset {off}: {why}");
+                }
+            }
+        }
+    }
+
+    /// Eight bytes of a side's memory, in host order.
+    ///
+    /// # Panics
+    /// Outside of it.
+    pub fn word(&mut self, side: Side, off: usize) -> u64 {
+        let bytes = match side {
+            Side::Ours => self.station.ours.memory.mr().to_vec(off..off + 8).expect("inside"),
+            Side::Peer => {
+                let peer = &mut self.station.peer;
+                peer.agent.read(peer.buf, off as u64, 8).expect("the guest reads")
+            }
+        };
+        u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+    }
+
+    /// Writes eight bytes of a side's memory, in host order.
+    ///
+    /// # Panics
+    /// Outside of it.
+    pub fn set_word(&mut self, side: Side, off: usize, value: u64) {
+        match side {
+            Side::Ours => self.station.ours.memory.mr().write_at(off, &value.to_le_bytes()).expect("inside"),
+            Side::Peer => {
+                let peer = &mut self.station.peer;
+                peer.agent.write(peer.buf, off as u64, &value.to_le_bytes()).expect("the guest writes");
+            }
+        }
+    }
+
+    /// # Panics
+    /// A byte around the registered memory of a side has changed.
+    #[track_caller]
+    pub fn assert_guard(&mut self, side: Side) {
+        match side {
+            Side::Ours => self.station.ours.memory.assert_guard(),
+            Side::Peer => {
+                let peer = &mut self.station.peer;
+                peer.agent.guard(peer.buf).expect("the guest checks").assert_good();
+            }
+        }
+    }
+
+    /// Destroys the QP of a side, as the end of its process would.
+    pub fn kill(&mut self, side: Side) {
+        match side {
+            Side::Ours => drop(self.our_qp.take()),
+            Side::Peer => {
+                if let Some(qp) = self.peer_qp.take() {
+                    self.station.peer.agent.destroy(qp).expect("the guest destroys its QP");
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Link<'_> {
+    fn drop(&mut self) {
+        let agent = &mut self.station.peer.agent;
+        // After a failure the agent may be gone; what failed has been told.
+        if let Some(qp) = self.peer_qp.take() {
+            let _ = agent.destroy(qp);
+        }
+        for cq in self.peer_cqs {
+            let _ = agent.destroy(cq);
+        }
+    }
+}
+
+fn our_sge(s: &Sge, shift: u64) -> xroce::Sge {
+    xroce::Sge { addr: s.addr + shift, length: s.len, lkey: Lkey(s.lkey) }
+}
+
+fn our_wr<'a>(
+    wr: &SendWr,
+    index: u64,
+    shift: u64,
+    sges: &'a [xroce::Sge],
+    inline: &'a [&'a [u8]],
+) -> xroce::SendWr<'a> {
+    let op = match wr.op {
+        Op::Send => SendOp::Send,
+        Op::SendImm(imm) => SendOp::SendImm(ImmData(imm)),
+        Op::SendInv(rkey) => SendOp::SendInv(Rkey(rkey)),
+        Op::Write { va, rkey } => SendOp::Write { va: va + shift, rkey: Rkey(rkey) },
+        Op::WriteImm { va, rkey, imm } => SendOp::WriteImm { va: va + shift, rkey: Rkey(rkey), imm: ImmData(imm) },
+        Op::Read { va, rkey } => SendOp::Read { va: va + shift, rkey: Rkey(rkey) },
+        Op::CmpSwap { va, rkey, compare, swap } => SendOp::CmpSwap { va, rkey: Rkey(rkey), compare, swap },
+        Op::FetchAdd { va, rkey, add } => SendOp::FetchAdd { va, rkey: Rkey(rkey), add },
+        Op::LocalInv(_) => panic!("not an operation on the wire"),
+    };
+    let flags = SendFlags::from_bits_truncate(wr.flags.bits());
+    xroce::SendWr { wr_id: WrId(wr.id + index), op, flags, sges: if inline.is_empty() { sges } else { &[] }, inline }
+}
+
+/// Sleeps between polls: the guest's CPUs are emulated on ours.
+fn poll_ours(cq: &Cq, n: usize, wait: Duration) -> Vec<Wc> {
+    let end = Instant::now() + wait;
+    let mut done = Vec::new();
+    loop {
+        done.extend(cq.drain().take(n - done.len()).map(|wc| in_agent_terms(&wc)));
+        if done.len() >= n || Instant::now() > end {
+            return done;
+        }
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn in_agent_terms(wc: &xroce::Wc) -> Wc {
+    Wc {
+        wr_id: wc.wr_id.0,
+        status: wc.status as u32,
+        opcode: wc.opcode as u32,
+        byte_len: wc.byte_len,
+        imm: wc.imm_or_rkey(),
+        qpn: wc.qpn.value(),
+        src_qp: wc.src_qp.value(),
+        flags: wc.flags.bits(),
+        vendor_err: wc.detail.syndrome.into(),
+    }
+}
