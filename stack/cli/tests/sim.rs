@@ -35,8 +35,7 @@ fn pingpong_says_what_the_originals_say() {
 
 #[test]
 fn pingpong_of_every_kind() {
-    for options in ["-s 0", "-s 1", "-m 256 -s 0x1001", "-m 4096 -s 1000000 -n 3", "-r 1", "-r 2", "-e", "-e -g 1 -l 7"]
-    {
+    for options in ["-s 0", "-s 1", "-m 256 -s 0x1001", "-m 4096 -s 1000000", "-r 1", "-r 2", "-e", "-e -g 1 -l 7"] {
         good(&format!("rc_pingpong --sim -n 10 {options}"));
         good(&format!("uc_pingpong --sim -n 10 {options}"));
     }

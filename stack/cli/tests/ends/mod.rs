@@ -66,12 +66,10 @@ impl Ends {
         let ends = Ends { a, b };
         ip(&format!("link add {NETDEV} netns {} type veth peer name {NETDEV} netns {}", ends.a.0, ends.b.0));
         for (name, host) in [(&ends.a.0, 1), (&ends.b.0, 2)] {
-            sysctl(name, "net.ipv6.conf.all.accept_dad=0");
-            sysctl(name, &format!("net.ipv6.conf.{NETDEV}.accept_dad=0"));
             ip(&format!("-n {name} link set lo up"));
             ip(&format!("-n {name} link set {NETDEV} mtu {mtu} up"));
             ip(&format!("-n {name} address add 192.0.2.{host}/24 dev {NETDEV}"));
-            ip(&format!("-n {name} address add 2001:db8::{host}/64 dev {NETDEV}"));
+            ip(&format!("-n {name} address add 2001:db8::{host}/64 dev {NETDEV} nodad"));
         }
         let doctor = ends.client(&["doctor", "-d", NETDEV]);
         if doctor.code != Some(0) {
@@ -179,11 +177,6 @@ fn finish(child: &mut Child) -> Option<i32> {
 fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip runs: it made a namespace");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn sysctl(namespace: &str, setting: &str) {
-    // Where there is no IPv6 there is nothing to set.
-    let _ = Command::new("ip").args(["netns", "exec", namespace, "sysctl", "-qw", setting]).output();
 }
 
 /// A file for this test process that is removed when dropped.
