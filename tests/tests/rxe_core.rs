@@ -35,7 +35,9 @@ fn every_operation(kind: QpKind, family: Family, mtu: u32, wanted: fn(u32) -> bo
                     let at = std::time::Instant::now();
                     exchange(&mut link, side, operation, len, seed);
                     let t = at.elapsed().as_secs_f64();
-                    if t > 1.0 { println!("SLOW {name} {} {} {len} {t:.3}", side.arrow(), operation.name()); }
+                    if t > 1.0 {
+                        println!("SLOW {name} {} {} {len} {t:.3}", side.arrow(), operation.name());
+                    }
                 }
             }
         }

@@ -5,6 +5,7 @@ mod commands;
 mod cpu;
 mod describe;
 mod device;
+mod idle;
 mod number;
 mod sim;
 mod tcp;
@@ -18,7 +19,7 @@ use xroce::QpType;
 
 /// A software RoCE v2 NIC in user space.
 #[derive(Debug, Parser)]
-#[command(name = "xroce", version, about, disable_help_subcommand = true)]
+#[command(name = "xroce", version, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

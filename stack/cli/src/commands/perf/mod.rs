@@ -354,7 +354,7 @@ fn client(
     let measured = telling_listener(&mut listener, measured)?;
     listener.say(&Message::Done(measured.messages()))?;
     let served = match rig.await_message(&listener)? {
-        Message::Result(received, cpu_ns) => Served { received, cpu_ns },
+        Message::Result(received, cpu_ns) => Served { received, cpu_ns, resent: rig.resent() },
         other => return Err(PerfError::NotDone { text: other.to_string() }),
     };
     println!(

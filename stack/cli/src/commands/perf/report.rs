@@ -33,6 +33,8 @@ struct BandwidthJson {
     gbps: f64,
     gbps_peak: f64,
     mpps: f64,
+    /// Request packets that the client sent again.
+    resent_pkts: u64,
     cpu_ns_per_msg: f64,
     server_cpu_ns_per_msg: f64,
 }
@@ -61,13 +63,15 @@ pub struct Percentiles {
     stdev: f64,
 }
 
-/// What the server tells at the end.
+/// What is known of a test when it is over, beside the times.
 #[derive(Debug, Clone, Copy)]
 pub struct Served {
-    /// Messages that it saw, or knows to have come.
+    /// Messages that the server saw, or knows to have come.
     pub received: u64,
-    /// Its CPU time, nanoseconds.
+    /// The server's CPU time, nanoseconds.
     pub cpu_ns: u64,
+    /// Packets that the client sent again.
+    pub resent: u64,
 }
 
 fn transport(plan: &Plan) -> &'static str {
@@ -116,6 +120,7 @@ pub fn bandwidth(plan: &Plan, measured: &Bandwidth, served: &Served, json: bool)
         gbps: rate * bits * 1e-9,
         gbps_peak: measured.peak.max(rate) * bits * 1e-9,
         mpps: rate * 1e-6,
+        resent_pkts: served.resent,
         cpu_ns_per_msg: per(measured.cpu_ns, measured.messages),
         server_cpu_ns_per_msg: per(served.cpu_ns, measured.messages),
     };
@@ -135,6 +140,9 @@ pub fn bandwidth(plan: &Plan, measured: &Bandwidth, served: &Served, json: bool)
     );
     if let Some(lost) = figures.lost.filter(|&lost| lost > 0) {
         text += &format!("\n {lost} of {} messages did not arrive: UC does not send again", measured.messages);
+    }
+    if figures.resent_pkts > 0 {
+        text += &format!("\n {} packets were sent again", figures.resent_pkts);
     }
     text + "\n" + RULE
 }

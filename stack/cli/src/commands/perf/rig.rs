@@ -2,6 +2,7 @@
 //!
 //! In: a device and a plan. Out: addresses for the other end, then connected queue pairs.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use xroce::{
@@ -12,6 +13,7 @@ use xroce::{
 use super::PerfError;
 use super::plan::{Operation, Plan};
 use super::talk::{Listener, Message};
+use crate::idle::Idle;
 
 /// How long nothing may happen before a test is given up.
 const STALL: Duration = Duration::from_secs(5);
@@ -36,6 +38,7 @@ pub struct Rig {
     pub peers: Vec<RemoteMr>,
     /// Whether polling drives the device.
     pub inline_progress: bool,
+    idle: Cell<Idle>,
     mr: Mr,
     stride: usize,
     options: ConnectOptions,
@@ -72,8 +75,8 @@ impl Rig {
             qp.to_init(&options).map_err(PerfError::Init)?;
             qps.push(qp);
         }
-        let (context, peers) = (context.clone(), Vec::new());
-        let rig = Rig { plan, context, cq, qps, peers, inline_progress, mr, stride, options };
+        let (context, peers, idle) = (context.clone(), Vec::new(), Cell::default());
+        let rig = Rig { plan, context, cq, qps, peers, inline_progress, idle, mr, stride, options };
         for index in 0..rig.qps.len() {
             rig.post_recvs(index, recvs)?;
         }
@@ -164,19 +167,29 @@ impl Rig {
         Ok(sum)
     }
 
-    /// Polls; a completion that is no success is an error. Yields where others drive the device.
+    /// Polls; a completion that is no success is an error.
     #[inline]
     pub fn poll(&self, wcs: &mut [Wc]) -> Result<usize, PerfError> {
         let count = self.cq.poll(wcs)?;
         match wcs[..count].iter().find(|wc| !wc.status.is_success()) {
             Some(wc) => Err(PerfError::Completion(*wc)),
             None => {
-                if count == 0 && !self.inline_progress {
-                    std::thread::yield_now();
-                }
+                self.note(count > 0);
                 Ok(count)
             }
         }
+    }
+
+    /// Something was found, or nothing. Where others drive the device they need the CPU at once.
+    #[inline]
+    fn note(&self, found: bool) {
+        let mut idle = self.idle.get();
+        match (found, self.inline_progress) {
+            (true, _) => idle.found(),
+            (false, true) => idle.nothing(),
+            (false, false) => std::thread::yield_now(),
+        }
+        self.idle.set(idle);
     }
 
     /// A request of queue pair `index` that makes a completion with this number.
@@ -191,11 +204,15 @@ impl Rig {
     /// Waits for what the other end says, keeping the device going.
     pub fn await_message(&self, listener: &Listener) -> Result<Message, PerfError> {
         while self.inline_progress && !listener.heard() {
-            if !self.context.drive() {
-                std::thread::yield_now();
-            }
+            let found = self.context.drive();
+            self.note(found);
         }
         Ok(listener.next()?)
+    }
+
+    /// Request packets that this end has sent again.
+    pub fn resent(&self) -> u64 {
+        self.qps.iter().filter_map(|qp| qp.counters().ok()).map(|counters| counters.resent_pkts).sum()
     }
 
     /// Whether acknowledgements tell that all has arrived.
