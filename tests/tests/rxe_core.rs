@@ -104,9 +104,7 @@ fn pingpong_of_rdma_core_is_client_and_server() {
         station.without_device(|station| {
             for family in Family::BOTH {
                 for server in Side::BOTH {
-                    for (kind, options) in
-                        [("rc", "-n 200 -c"), ("uc", "-n 100"), ("rc", "-n 20 -s 1048576 -m 4096 -c")]
-                    {
+                    for (kind, options) in [("rc", "-n 40 -c"), ("uc", "-n 40"), ("rc", "-n 3 -s 1048576 -m 4096 -c")] {
                         println!("{kind} {family:?}, {server:?} is the server, {options}");
                         pingpong::play(station, &xroce, kind, server, family, options);
                     }

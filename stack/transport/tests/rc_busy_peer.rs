@@ -112,3 +112,28 @@ fn patience_with_a_busy_responder_ends() {
     }
     assert_eq!(pair.a.statuses(), [(1, WcStatus::RetryExcErr)]);
 }
+
+/// Each resend in a row waits longer for its answer, within T to 4T, so that a slow peer is not buried under them.
+#[test]
+fn the_ack_timer_backs_off() {
+    const T: u64 = 4096 << 14;
+    let mut pair = Pair::new(Setup { timeout: 14, retry_cnt: 5, ..Setup::default() });
+    send(&mut pair, 1, 10);
+    let mut at = Vec::new();
+    pair.transmit();
+    at.push(pair.now);
+    while pair.a.ep.counters().qp.retry_exceeded_err == 0 {
+        let before = pair.trace.len();
+        assert!(pair.tick());
+        pair.transmit();
+        if pair.trace.len() > before || pair.a.ep.counters().qp.retry_exceeded_err > 0 {
+            at.push(pair.now);
+        }
+    }
+    let gaps: Vec<_> = at.windows(2).map(|w| w[1].since_ns(w[0])).collect();
+    let wanted = [T, 2 * T, 4 * T, 4 * T, 4 * T, 4 * T];
+    assert_eq!(gaps.len(), wanted.len(), "{gaps:?}");
+    for (gap, wanted) in gaps.iter().zip(wanted) {
+        assert!((wanted..wanted + wanted / 16 + MS).contains(gap), "{gaps:?} for {wanted}");
+    }
+}

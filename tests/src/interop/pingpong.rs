@@ -51,11 +51,11 @@ pub fn play(station: &mut Station, xroce: &Path, kind: &str, server: Side, famil
             our_v4.to_string()
         }
     };
-    // By events in the guest: programs that spin starve rxe on its few emulated CPUs.
+    // By events: programs that spin starve rxe, whose CPUs are emulated on ours.
     let theirs =
         format!("timeout {LIMIT_S} ibv_{kind}_pingpong -d rxe0 -e -g {index} -p {PORT} {options} {}", host(Side::Peer));
     let (interface, gid) = (station.guest.interface(), station.our_gid(family));
-    let ours = format!("{kind}_pingpong -d {interface} -g {gid} -p {PORT} {options} {}", host(Side::Ours));
+    let ours = format!("{kind}_pingpong -d {interface} -e -g {gid} -p {PORT} {options} {}", host(Side::Ours));
 
     let our_child = || {
         Command::new("timeout")

@@ -24,6 +24,9 @@ use crate::wr::{SendFlags, SendOp};
 /// The value of `rnr_retry` that means "for ever" (IBTA 9.7.5.2.8). `retry_cnt` has no such value.
 const RNR_RETRY_INFINITE: u8 = 7;
 
+/// The ACK timer doubles with each timeout in a row up to this power of two: 4T, the most that IBTA 9.7.6.1.3 allows.
+const MAX_BACKOFF_SHIFT: u32 = 2;
+
 /// How many ACK timeouts a responder that is still sending what it was asked before may keep us waiting without progress.
 const PATIENCE: u64 = 16;
 
@@ -68,6 +71,8 @@ pub(crate) struct Completer {
     /// 4.096 µs * 2^timeout, 0 for no timer.
     timeout_ns: u64,
     ack_deadline: Option<Instant>,
+    /// ACK timeouts since progress, as far as they make the next one later.
+    timeouts: u32,
     /// Until when signs of life may put the ACK timer off; `None` until the first one since progress.
     patience_ends: Option<Instant>,
 }
@@ -85,7 +90,7 @@ impl Completer {
     pub(crate) fn reset(&mut self) {
         (self.retries_left, self.rnr_left) = (self.retry_cnt, self.rnr_retry);
         (self.restarted_at, self.rnr_wait_for, self.ack_deadline) = (None, None, None);
-        self.patience_ends = None;
+        (self.patience_ends, self.timeouts) = (None, 0);
     }
 
     pub(crate) fn ack_deadline(&self) -> Option<Instant> {
@@ -101,7 +106,7 @@ impl Completer {
     pub(crate) fn sent(&mut self, now: Instant) {
         self.rnr_wait_for = None;
         if self.ack_deadline.is_none() && self.timeout_ns != 0 {
-            self.ack_deadline = Some(now.add_ns(self.timeout_ns));
+            self.ack_deadline = Some(now.add_ns(self.timeout_ns << self.timeouts));
         }
     }
 
@@ -115,6 +120,9 @@ impl Completer {
             return Verdict::Done;
         }
         p.counters.local_ack_timeout_err += 1;
+        // The timer may run T to 4T (IBTA 9.7.6.1.3). A peer that is slow to answer gets more time with each resend, so that
+        // resends do not add up at it.
+        self.timeouts = (self.timeouts + 1).min(MAX_BACKOFF_SHIFT);
         self.restarted_at = None;
         self.retry(p.unacked.una(), p)
     }
@@ -286,7 +294,7 @@ impl Completer {
     /// Newly acknowledged: retry counters are full again and the timer starts anew (IBTA 9.7.6.1.3).
     fn progress(&mut self, p: &mut Completing<'_>, now: Instant) {
         (self.retries_left, self.rnr_left) = (self.retry_cnt, self.rnr_retry);
-        (self.restarted_at, self.patience_ends) = (None, None);
+        (self.restarted_at, self.patience_ends, self.timeouts) = (None, None, 0);
         p.requester.acknowledged(p.unacked);
         let waiting = !p.unacked.is_empty() && self.rnr_wait_for.is_none() && self.timeout_ns != 0;
         self.ack_deadline = waiting.then(|| now.add_ns(self.timeout_ns));
@@ -385,7 +393,7 @@ impl Completer {
         }
         // Who says "not ready" is alive. And rdma_rxe answers the packets behind this one by sequence NAKs for the same PSN,
         // which may come after the wait: echoes too.
-        self.retries_left = self.retry_cnt;
+        (self.retries_left, self.timeouts) = (self.retry_cnt, 0);
         self.rnr_wait_for = Some(psn);
         self.restarted_at = Some(psn);
         self.ack_deadline = None;
