@@ -13,7 +13,7 @@ use xroce_tests::rxe::{Kernel, QpKind, in_namespace, skip_test};
 fn station() -> Option<&'static Mutex<Station>> {
     static STATION: OnceLock<Result<Mutex<Station>, String>> = OnceLock::new();
     let booted = || Station::boot(Kernel::chosen()).map(Mutex::new);
-    STATION.get_or_init(booted).as_ref().inspect_err(|why| skip_test(why)).ok()
+    STATION.get_or_init(booted).as_ref().inspect_err(skip_test).ok()
 }
 
 /// Runs one case on it, inside the network namespace of our netdev.

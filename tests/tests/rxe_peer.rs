@@ -26,7 +26,7 @@ fn guest() -> Option<&'static Guest> {
         assert_eq!(made.status, 0, "rxe-pair: {}", made.stderr);
         Ok(guest)
     };
-    GUEST.get_or_init(booted).as_ref().inspect_err(|skip| skip_test(skip)).ok()
+    GUEST.get_or_init(booted).as_ref().inspect_err(skip_test).ok()
 }
 
 /// One end: a device with a QP and a buffer of a MiB and a bit.
