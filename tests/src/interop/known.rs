@@ -12,7 +12,7 @@ pub enum Known {
     LongSendRecvIsQpOperation,
     /// Its RECV of a SEND with invalidate has the kernel's flag 4 in wc_flags, not verbs' 8.
     InvalidateFlagIsFour,
-    /// 6.1 says max_msg_sz 8 MiB, so longer messages are not tried.
+    /// 6.1 says max_msg_sz 8 MiB, so the longest message is that long and not 64 MiB.
     MessageSizeOf8MiB,
 }
 
@@ -22,7 +22,7 @@ impl fmt::Display for Known {
             Self::LongSendIsOperationalError => "rxe: SEND longer than the RECV is NAK 3 (WC 11), not NAK 1 (WC 9)",
             Self::LongSendRecvIsQpOperation => "rxe: RECV shorter than the SEND ends with WC 2, not WC 1",
             Self::InvalidateFlagIsFour => "rxe: wc_flags of a SEND with invalidate is 4, not 8",
-            Self::MessageSizeOf8MiB => "rxe 6.1: max_msg_sz is 8 MiB",
+            Self::MessageSizeOf8MiB => "rxe 6.1: max_msg_sz is 8 MiB, so no 64 MiB",
         })
     }
 }

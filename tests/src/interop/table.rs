@@ -15,8 +15,6 @@ pub enum Outcome {
     Pass,
     /// As it has it but for known faults of the peer.
     Tolerated(Vec<Known>),
-    /// Not run, for this reason.
-    Skip(String),
     /// Not as it should be.
     Fail(String),
 }
@@ -26,7 +24,6 @@ impl fmt::Display for Outcome {
         f.pad(match self {
             Self::Pass => "pass",
             Self::Tolerated(_) => "tolerated",
-            Self::Skip(_) => "skip",
             Self::Fail(_) => "FAIL",
         })
     }
@@ -67,16 +64,11 @@ impl Table {
         self.put(name, outcome, begun.elapsed().as_secs_f64());
     }
 
-    /// A row that is not run.
-    pub fn skip(&mut self, name: &str, why: impl Into<String>) {
-        self.put(name, Outcome::Skip(why.into()), 0.0);
-    }
-
     fn put(&mut self, name: &str, outcome: Outcome, seconds: f64) {
         let why = match &outcome {
             Outcome::Pass => String::new(),
             Outcome::Tolerated(known) => known.iter().map(|k| format!(" [{k}]")).collect(),
-            Outcome::Skip(why) | Outcome::Fail(why) => format!(" {why}"),
+            Outcome::Fail(why) => format!(" {why}"),
         };
         println!("{outcome:9} {name} ({seconds:.1} s){why}");
         self.rows.push((name.to_owned(), outcome, seconds));
@@ -105,11 +97,10 @@ impl fmt::Display for Table {
                         writeln!(f, "tolerated  {name}: {known}")?;
                     }
                 }
-                Outcome::Skip(why) => writeln!(f, "skip       {name}: {why}")?,
                 Outcome::Fail(why) => writeln!(f, "FAIL       {name}: {why}")?,
             }
         }
-        let [pass, tolerated, skip, fail] = ["pass", "tolerated", "skip", "FAIL"].map(count);
-        write!(f, "{pass} passed, {tolerated} tolerated, {skip} skipped, {fail} failed of {} rows", self.rows.len())
+        let [pass, tolerated, fail] = ["pass", "tolerated", "FAIL"].map(count);
+        write!(f, "{pass} passed, {tolerated} tolerated, {fail} failed of {} rows", self.rows.len())
     }
 }
