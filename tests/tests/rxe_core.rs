@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use xroce_tests::interop::errors::{self, Case};
 use xroce_tests::interop::exchange::{self, Operation, exchange, lengths};
-use xroce_tests::interop::{Family, Link, LinkSpec, Side, Station, station_or_skip, streams};
+use xroce_tests::interop::{Family, Link, LinkSpec, Side, Station, pingpong, station_or_skip, streams};
 use xroce_tests::rxe::{Kernel, QpKind, in_namespace};
 
 /// Runs `test` on the station, inside the network namespace of our netdev.
@@ -31,9 +31,13 @@ fn every_operation(kind: QpKind, family: Family, mtu: u32, wanted: fn(u32) -> bo
             for &operation in Operation::of(kind) {
                 for len in lengths(mtu).into_iter().filter(|&len| wanted(len)) {
                     seed += 1;
+                    println!("{name} {} {} {len}", side.arrow(), operation.name());
                     let at = std::time::Instant::now();
                     exchange(&mut link, side, operation, len, seed);
-                    println!("{name} {} {} {len}: {:.3}", side.arrow(), operation.name(), at.elapsed().as_secs_f64());
+                    let t = at.elapsed().as_secs_f64();
+                    if t > 1.0 {
+                        println!("SLOW {name} {} {} {len} {t:.3}", side.arrow(), operation.name());
+                    }
                 }
             }
         }
@@ -41,18 +45,29 @@ fn every_operation(kind: QpKind, family: Family, mtu: u32, wanted: fn(u32) -> bo
     });
 }
 
-#[test]
-fn rc_operations() {
-    for family in Family::BOTH {
-        every_operation(QpKind::Rc, family, 1024, |_| true);
+const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
+
+/// Every length at 1024; the edges of a packet and 64 KiB at the others, with IPv4 and IPv6 in turn.
+fn every_mtu(kind: QpKind) {
+    for (i, mtu) in MTUS.into_iter().enumerate() {
+        if mtu == 1024 {
+            for family in Family::BOTH {
+                every_operation(kind, family, mtu, |_| true);
+            }
+        } else {
+            every_operation(kind, Family::BOTH[i % 2], mtu, |len| (255..1 << 20).contains(&len));
+        }
     }
 }
 
 #[test]
+fn rc_operations() {
+    every_mtu(QpKind::Rc);
+}
+
+#[test]
 fn uc_operations() {
-    for family in Family::BOTH {
-        every_operation(QpKind::Uc, family, 1024, |_| true);
-    }
+    every_mtu(QpKind::Uc);
 }
 
 /// Each case both ways over both families.
@@ -80,4 +95,21 @@ fn many_requests_at_once() {
 #[test]
 fn nothing_is_lost_under_loss() {
     all_cases(streams::LOSS_CASES);
+}
+
+#[test]
+fn pingpong_of_rdma_core_is_client_and_server() {
+    on_station("pingpong", |station| {
+        let xroce = pingpong::command();
+        station.without_device(|station| {
+            for family in Family::BOTH {
+                for server in Side::BOTH {
+                    for (kind, options) in [("rc", "-n 40 -c"), ("uc", "-n 40"), ("rc", "-n 3 -s 1048576 -m 4096 -c")] {
+                        println!("{kind} {family:?}, {server:?} is the server, {options}");
+                        pingpong::play(station, &xroce, kind, server, family, options);
+                    }
+                }
+            }
+        });
+    });
 }

@@ -131,8 +131,35 @@ impl DeviceArgs {
     }
 }
 
-/// The GID at `index`, or the first that can be reached from beyond the link.
+/// The GID at `index`, or the first that can be reached from beyond the link. An address whose duplicate detection still runs
+/// is waited for.
 pub fn choose_gid(context: &Context, index: Option<u8>) -> Result<GidEntry, DeviceError> {
+    /// The kernel takes one to two seconds for it.
+    const PATIENCE: Duration = Duration::from_secs(3);
+    let start = Instant::now();
+    loop {
+        match gid_now(context, index) {
+            Err(_) if start.elapsed() < PATIENCE && is_any_tentative(&context.name()) => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            chosen => return chosen,
+        }
+    }
+}
+
+/// Whether the kernel is still looking for another owner of an address of this netdev.
+fn is_any_tentative(netdev: &str) -> bool {
+    const IFA_F_TENTATIVE: u32 = 0x40;
+    // One address a line: address, interface index, prefix length, scope, flags, name; the numbers in hexadecimal.
+    let table = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+    table.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let flags = fields.get(4).and_then(|flags| u32::from_str_radix(flags, 16).ok()).unwrap_or(0);
+        fields.get(5) == Some(&netdev) && flags & IFA_F_TENTATIVE != 0
+    })
+}
+
+fn gid_now(context: &Context, index: Option<u8>) -> Result<GidEntry, DeviceError> {
     let table = context.gid_table();
     match index {
         Some(index) => {

@@ -2,21 +2,24 @@
 #![deny(unsafe_code)]
 
 mod commands;
+mod cpu;
 mod describe;
 mod device;
+mod idle;
 mod number;
 mod sim;
+mod tcp;
 
 use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{Outcome, Usage, decode, doctor, pingpong};
+use commands::{Outcome, Usage, decode, devinfo, doctor, perf, pingpong};
 use xroce::QpType;
 
 /// A software RoCE v2 NIC in user space.
 #[derive(Debug, Parser)]
-#[command(name = "xroce", version, about, disable_help_subcommand = true)]
+#[command(name = "xroce", version, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -25,7 +28,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Decode(decode::Args),
+    Devinfo(devinfo::Args),
     Doctor(doctor::Args),
+    Perf(perf::Args),
     #[command(name = "rc_pingpong")]
     RcPingpong(pingpong::Args),
     #[command(name = "uc_pingpong")]
@@ -36,7 +41,9 @@ impl Command {
     fn name(&self) -> &'static str {
         match self {
             Command::Decode(_) => "decode",
+            Command::Devinfo(_) => "devinfo",
             Command::Doctor(_) => "doctor",
+            Command::Perf(_) => "perf",
             Command::RcPingpong(_) => "rc_pingpong",
             Command::UcPingpong(_) => "uc_pingpong",
         }
@@ -45,7 +52,9 @@ impl Command {
     fn run(&self) -> Result<Outcome, Box<dyn Error>> {
         match self {
             Command::Decode(args) => Ok(decode::run(args)?),
+            Command::Devinfo(args) => Ok(devinfo::run(args)?),
             Command::Doctor(args) => Ok(doctor::run(args)?),
+            Command::Perf(args) => Ok(perf::run(args)?),
             Command::RcPingpong(args) => Ok(pingpong::run(args, QpType::Rc)?),
             Command::UcPingpong(args) => Ok(pingpong::run(args, QpType::Uc)?),
         }
@@ -67,7 +76,9 @@ fn main() -> ExitCode {
 
 /// Whether the arguments are at fault.
 fn is_usage(error: &(dyn Error + 'static)) -> bool {
-    error.is::<Usage>() || matches!(error.downcast_ref(), Some(pingpong::PingpongError::Usage(_)))
+    error.is::<Usage>()
+        || matches!(error.downcast_ref(), Some(pingpong::PingpongError::Usage(_)))
+        || matches!(error.downcast_ref(), Some(perf::PerfError::Usage(_)))
 }
 
 #[cfg(test)]

@@ -28,6 +28,9 @@ const TURN_PACKETS: u32 = 32;
 /// Packets in a row of one queue pair before the next one gets its turn.
 const QP_TURN_PACKETS: u32 = 16;
 
+/// Slots that rest before one is used again: with the generations, a QPN comes back after 31 times as many queue pairs.
+const RESTING_SLOTS: usize = 64;
+
 /// Why a queue pair was not made.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum CreateQpError {
@@ -161,18 +164,8 @@ impl Endpoint {
     /// # Errors
     /// When a capacity is above the device's limit, the domain is gone, or all queue pairs are in use.
     pub fn create_qp(&mut self, init: QpInit) -> Result<QpHandle, CreateQpError> {
-        let mut init = init;
-        init.cap.check()?;
-        init.cap = init.cap.clamped();
-        let index = match self.free.pop_front() {
-            Some(index) => index,
-            None if (self.slots.len() as u32) < self.config.max_qp.min(self.index_space()) => {
-                self.slots.push(Slot { generation: 0, qp: None });
-                self.grow_lists();
-                self.slots.len() as u32 - 1
-            }
-            None => return Err(CreateQpError::TooMany { max: self.config.max_qp.min(self.index_space()) }),
-        };
+        init.cap.within(&self.config.limits.qp_cap())?;
+        let index = self.take_slot()?;
         if let Err(error) = self.memory.pd_hold(init.pd) {
             self.free.push_front(index);
             return Err(error.into());
@@ -183,6 +176,17 @@ impl Endpoint {
         let (qp, handle) = Qp::new(self.qpn(index, generation), init);
         self.slots[index as usize] = Slot { generation, qp: Some(Box::new(qp)) };
         Ok(handle)
+    }
+
+    /// A slot for a new queue pair. New ones are made until some are free, so that a number comes back late.
+    fn take_slot(&mut self) -> Result<u32, CreateQpError> {
+        let max = self.config.max_qp.min(self.index_space());
+        if self.free.len() < RESTING_SLOTS && (self.slots.len() as u32) < max {
+            self.slots.push(Slot { generation: 0, qp: None });
+            self.grow_lists();
+            return Ok(self.slots.len() as u32 - 1);
+        }
+        self.free.pop_front().ok_or(CreateQpError::TooMany { max })
     }
 
     /// Ends a queue pair in whatever state it is, without completions.

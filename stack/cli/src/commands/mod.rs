@@ -1,7 +1,9 @@
 //! One subcommand a module: its arguments enter, its [`Outcome`] and its output leave.
 
 pub mod decode;
+pub mod devinfo;
 pub mod doctor;
+pub mod perf;
 pub mod pingpong;
 
 /// How a command ended that could do its work.

@@ -284,10 +284,6 @@ impl Pair {
         node.ep.modify_qp(self.now, node.qp.qpn, attr, path)
     }
 
-    pub fn to_state(&mut self, a_side: bool, state: QpState) {
-        self.modify(a_side, &QpAttr { qp_state: Some(state), ..QpAttr::default() }, false).unwrap();
-    }
-
     /// Posts a signaled request at A.
     pub fn post_a(&mut self, id: u64, op: SendOp, sges: &[Sge]) {
         self.post_flags(id, op, sges, SendFlags::SIGNALED);

@@ -6,10 +6,12 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::net::TcpStream;
+use std::time::Duration;
 
 use xroce::{Gid, Psn, Qpn};
+
+use crate::tcp::TcpError;
 
 /// Bytes of the line with its NUL.
 const LINE: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
@@ -19,9 +21,6 @@ const DONE: &[u8; 5] = b"done\0";
 
 /// How long the other side may take for its next word. The originals wait for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// How long a server that is only just starting is waited for.
-const START_UP: Duration = Duration::from_secs(2);
 
 /// Where a queue pair is to be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,25 +46,10 @@ impl fmt::Display for Address {
 /// Why the addresses were not exchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// Nobody answers.
-    #[error("Couldn't connect to {host}:{port}: {source}; is the server running, and its TCP port reachable?")]
-    Connect {
-        /// As given by the user.
-        host: String,
-        /// TCP port.
-        port: u16,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The port is taken, mostly.
-    #[error("Couldn't listen to port {port}: {source}; -p takes another")]
-    Listen {
-        /// TCP port.
-        port: u16,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// Nobody came, or the connection broke.
+    /// No connection.
+    #[error(transparent)]
+    Tcp(#[from] TcpError),
+    /// The connection broke.
     #[error("Couldn't read/write remote address: {0}; are both ends the same program?")]
     Talk(#[from] io::Error),
     /// The line is not one.
@@ -102,42 +86,14 @@ impl Address {
     }
 }
 
-/// Connects; a server that refuses may be about to listen and is asked again for a short while.
-pub fn connect(host: &str, port: u16) -> Result<TcpStream, ExchangeError> {
-    let failed = |source| ExchangeError::Connect { host: host.to_owned(), port, source };
-    let addresses: Vec<_> = (host, port).to_socket_addrs().map_err(failed)?.collect();
-    let start = Instant::now();
-    loop {
-        match TcpStream::connect(addresses.as_slice()) {
-            Ok(stream) => return configured(stream).map_err(failed),
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused && start.elapsed() < START_UP => {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            Err(source) => return Err(failed(source)),
-        }
-    }
-}
-
-/// A listener for both families where there are both.
-pub fn listen(port: u16) -> Result<TcpListener, ExchangeError> {
-    TcpListener::bind(("::", port))
-        .or_else(|_| TcpListener::bind(("0.0.0.0", port)))
-        .map_err(|source| ExchangeError::Listen { port, source })
-}
-
-/// The first who comes.
-pub fn accept(listener: &TcpListener) -> Result<TcpStream, ExchangeError> {
-    Ok(configured(listener.accept()?.0)?)
-}
-
-fn configured(stream: TcpStream) -> io::Result<TcpStream> {
+fn configure(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    Ok(stream)
+    stream.set_read_timeout(Some(PATIENCE))
 }
 
 /// The client's part: our address goes, the server's comes.
 pub fn ask(mut stream: TcpStream, ours: &Address) -> Result<Address, ExchangeError> {
+    configure(&stream)?;
     stream.write_all(&ours.line())?;
     let theirs = read_line(&mut stream)?;
     stream.write_all(DONE)?;
@@ -146,6 +102,7 @@ pub fn ask(mut stream: TcpStream, ours: &Address) -> Result<Address, ExchangeErr
 
 /// The server's part up to where it has to get ready: the client's address.
 pub fn hear(stream: &mut TcpStream) -> Result<Address, ExchangeError> {
+    configure(stream)?;
     read_line(stream)
 }
 
@@ -165,6 +122,8 @@ fn read_line(stream: &mut TcpStream) -> Result<Address, ExchangeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::{accept, connect};
+    use std::net::TcpListener;
 
     fn address() -> Address {
         let gid = Gid::from_ipv4("192.0.2.7".parse().unwrap());

@@ -13,6 +13,7 @@ use xroce::{
 
 use super::address::Address;
 use super::{Args, Side};
+use crate::idle::Idle;
 
 /// Numbers of the work requests, as in the originals; together they say what is outstanding.
 const RECV: u64 = 1;
@@ -157,6 +158,7 @@ impl Player {
         }
         let start = Instant::now();
         let mut wcs = [Wc::default(); 2];
+        let mut idle = Idle::default();
         while self.sent < iters || self.received < iters {
             self.sleep()?;
             loop {
@@ -167,9 +169,15 @@ impl Player {
                     }
                     self.handle(wc, iters)?;
                 }
-                // Once woken, everything that is there is taken.
-                if count == 0 && self.channel.is_some() || count > 0 && self.channel.is_none() {
-                    break;
+                match (count, &self.channel) {
+                    // Once woken, everything that is there is taken.
+                    (0, Some(_)) => break,
+                    (0, None) => idle.nothing(),
+                    (_, None) => {
+                        idle.found();
+                        break;
+                    }
+                    _ => {}
                 }
             }
         }

@@ -16,6 +16,7 @@ use super::{Outcome, Usage};
 use crate::device::{DeviceArgs, DeviceError, choose_gid, linger};
 use crate::number::{number, path_mtu, positive, size};
 use crate::sim::{self, SimError};
+use crate::tcp::{self, TcpError};
 use address::ExchangeError;
 use game::{Ending, GameError, Player};
 
@@ -121,6 +122,9 @@ pub enum PingpongError {
     /// No simulated wire.
     #[error(transparent)]
     Sim(#[from] SimError),
+    /// No connection.
+    #[error(transparent)]
+    Tcp(#[from] TcpError),
     /// No conversation.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
@@ -137,8 +141,8 @@ pub fn run(args: &Args, kind: QpType) -> Result<Outcome, PingpongError> {
     }
     let opened = args.device.open(PROGRESS)?;
     let outcome = match &args.host {
-        Some(host) => one(args, kind, &opened.context, Side::Client, || address::connect(host, args.port)),
-        None => one(args, kind, &opened.context, Side::Server, || address::accept(&address::listen(args.port)?)),
+        Some(host) => one(args, kind, &opened.context, Side::Client, || tcp::connect(host, args.port)),
+        None => one(args, kind, &opened.context, Side::Server, || tcp::accept(&tcp::listen(args.port)?)),
     }?;
     opened.close()?;
     Ok(outcome)
@@ -155,11 +159,11 @@ fn both(args: &Args, kind: QpType) -> Result<Outcome, PingpongError> {
     let outcome = thread::scope(|scope| {
         scope.spawn(|| {
             let quiet = |_: String| {};
-            if let Err(error) = side(args, kind, &server, Side::Server, || address::accept(&listener), quiet) {
+            if let Err(error) = side(args, kind, &server, Side::Server, || tcp::accept(&listener), quiet) {
                 eprintln!("xroce: the server's side: {error}");
             }
         });
-        one(args, kind, &opened.context, Side::Client, || address::connect("127.0.0.1", port))
+        one(args, kind, &opened.context, Side::Client, || tcp::connect("127.0.0.1", port))
     })?;
     opened.close()?;
     Ok(outcome)
@@ -170,7 +174,7 @@ fn one(
     kind: QpType,
     context: &Context,
     which: Side,
-    meet: impl FnOnce() -> Result<TcpStream, ExchangeError>,
+    meet: impl FnOnce() -> Result<TcpStream, TcpError>,
 ) -> Result<Outcome, PingpongError> {
     side(args, kind, context, which, meet, |line| println!("{line}"))
 }
@@ -181,7 +185,7 @@ fn side(
     kind: QpType,
     context: &Context,
     which: Side,
-    meet: impl FnOnce() -> Result<TcpStream, ExchangeError>,
+    meet: impl FnOnce() -> Result<TcpStream, TcpError>,
     mut tell: impl FnMut(String),
 ) -> Result<Outcome, PingpongError> {
     let gid = choose_gid(context, args.gid_idx)?;

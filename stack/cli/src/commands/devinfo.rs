@@ -1,0 +1,162 @@
+//! `xroce devinfo [-d NETDEV] [--json]`: what a device is and can do, once it is open.
+//!
+//! A netdev enters; its port state, MTUs, GIDs, AF_XDP mode and limits leave.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use xroce::{Context, PortState, Progress};
+
+use super::Outcome;
+use crate::device::{DeviceArgs, DeviceError};
+
+/// Version of the JSON object; grows when a field changes its meaning or goes away.
+const JSON_VERSION: u32 = 1;
+
+/// Tell what a device is: port state, MTUs, GIDs, AF_XDP mode, limits.
+///
+/// Opens the netdev as the other commands do, so that what is shown is what they get.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why there is nothing to tell.
+#[derive(Debug, thiserror::Error)]
+pub enum DevinfoError {
+    /// No device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The output cannot be written.
+    #[error("output: {0}")]
+    Write(#[from] io::Error),
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    version: u32,
+    device: String,
+    port_state: &'static str,
+    /// Bytes of the netdev's largest IP packet.
+    mtu: u32,
+    /// Bytes of payload in a packet; null when not even 256 fit.
+    active_mtu: Option<usize>,
+    gids: Vec<Gid>,
+    xdp: Option<Xdp>,
+    limits: Limits,
+}
+
+#[derive(Debug, Serialize)]
+struct Gid {
+    index: u8,
+    gid: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Xdp {
+    mode: &'static str,
+    zero_copy: bool,
+    multi_buffer: bool,
+    queues: u32,
+    need_wakeup: bool,
+    huge_pages: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Limits {
+    max_mtu: usize,
+    max_msg_sz: u64,
+    max_mr_size: u64,
+    max_qp: u32,
+    max_qp_wr: u32,
+    max_sge: u32,
+    max_inline_data: u32,
+    max_cqe: u32,
+    max_mr: u32,
+    max_pd: u32,
+    max_qp_rd_atom: u8,
+    max_qp_init_rd_atom: u8,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Outcome, DevinfoError> {
+    let opened = args.device.open(Progress::Event)?;
+    let report = report(&opened.context);
+    let mut out = io::stdout().lock();
+    let written = if args.json { json(&mut out, &report) } else { text(&mut out, &report) };
+    match written {
+        // Who reads our output has seen enough.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(e.into()),
+        _ => {}
+    }
+    opened.close()?;
+    Ok(Outcome::Done)
+}
+
+fn report(context: &Context) -> Report {
+    let (device, port) = (context.query_device(), context.query_port());
+    let queues = context.raw_engine().capabilities().queues;
+    Report {
+        version: JSON_VERSION,
+        device: device.name.clone(),
+        port_state: match port.state {
+            PortState::Active => "PORT_ACTIVE",
+            PortState::Down => "PORT_DOWN",
+        },
+        mtu: port.netdev_mtu,
+        active_mtu: port.active_mtu.map(|mtu| mtu.bytes()),
+        gids: context.gid_table().iter().map(|e| Gid { index: e.index, gid: e.gid.to_string() }).collect(),
+        xdp: device.xdp.map(|xdp| Xdp {
+            mode: if xdp.native { "native" } else { "generic" },
+            zero_copy: xdp.zero_copy,
+            multi_buffer: xdp.multi_buffer,
+            queues,
+            need_wakeup: xdp.need_wakeup,
+            huge_pages: xdp.huge_pages,
+        }),
+        limits: Limits {
+            max_mtu: port.max_mtu.bytes(),
+            max_msg_sz: device.max_msg_sz,
+            max_mr_size: device.max_mr_size,
+            max_qp: device.max_qp,
+            max_qp_wr: device.max_qp_wr,
+            max_sge: device.max_sge,
+            max_inline_data: device.max_inline_data,
+            max_cqe: device.max_cqe,
+            max_mr: device.max_mr,
+            max_pd: device.max_pd,
+            max_qp_rd_atom: device.max_qp_rd_atom,
+            max_qp_init_rd_atom: device.max_qp_init_rd_atom,
+        },
+    }
+}
+
+fn json(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, report)?;
+    writeln!(out)
+}
+
+fn text(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    let Report { device, port_state, mtu, active_mtu, limits, .. } = report;
+    writeln!(out, "{device}")?;
+    writeln!(out, "  state       {port_state}")?;
+    let active = active_mtu.map_or_else(|| "none fits: raise the MTU to at least 352".to_owned(), |m| m.to_string());
+    writeln!(out, "  MTU         {mtu} (active path MTU {active}, largest there is {})", limits.max_mtu)?;
+    if let Some(xdp) = &report.xdp {
+        let copy = if xdp.zero_copy { "zero-copy" } else { "copy" };
+        let long = if xdp.multi_buffer { "multi-buffer" } else { "one buffer a frame" };
+        let pages = if xdp.huge_pages { ", huge pages" } else { "" };
+        writeln!(out, "  AF_XDP      {}, {copy}, {long}, {} queue(s){pages}", xdp.mode, xdp.queues)?;
+    }
+    for (i, gid) in report.gids.iter().enumerate() {
+        let label = if i == 0 { "GIDs" } else { "" };
+        writeln!(out, "  {label:<10}  {:>3}  {}", gid.index, gid.gid)?;
+    }
+    let Limits { max_qp, max_qp_wr, max_cqe, max_sge, max_inline_data, max_mr, max_msg_sz, .. } = limits;
+    writeln!(out, "  limits      {max_qp} QPs of {max_qp_wr} WRs, {max_cqe} CQEs, {max_sge} SGEs, {max_mr} MRs")?;
+    writeln!(out, "              messages up to {max_msg_sz} B, inline up to {max_inline_data} B")
+}

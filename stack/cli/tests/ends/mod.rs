@@ -1,0 +1,206 @@
+//! Two ends that run the `xroce` command: two network namespaces with a veth between. Made by `ip`, with names unique to the
+//! process, removed when dropped.
+
+#![allow(dead_code)] // every test program uses another part of it
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a command may take before it is ended and the test fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A namespace that is removed when dropped.
+struct Namespace(String);
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+    }
+}
+
+/// The two ends.
+pub struct Ends {
+    a: Namespace,
+    b: Namespace,
+}
+
+/// The netdev at each end.
+pub const NETDEV: &str = "xr0";
+/// The server's IPv4 address.
+pub const SERVER: &str = "192.0.2.2";
+/// The server's IPv6 address.
+pub const SERVER6: &str = "2001:db8::2";
+
+/// What a command said and how it ended.
+#[derive(Debug)]
+pub struct Said {
+    /// Exit code; None if it was ended by a signal.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Ends {
+    /// None, after a line that says why, where namespaces or AF_XDP cannot be had.
+    pub fn new(test: &str, mtu: u32) -> Option<Ends> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let made = ["a", "b"].map(|end| {
+            let name = format!("cli-{}-{number}-{end}", std::process::id());
+            let output = Command::new("ip").args(["netns", "add", &name]).output();
+            match output {
+                Ok(output) if output.status.success() => Ok(Namespace(name)),
+                Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+                Err(error) => Err(format!("cannot run ip: {error}")),
+            }
+        });
+        let [Ok(a), Ok(b)] = made else {
+            let why = made.into_iter().find_map(Result::err).unwrap_or_default();
+            return skip(test, &why);
+        };
+        let ends = Ends { a, b };
+        ip(&format!("link add {NETDEV} netns {} type veth peer name {NETDEV} netns {}", ends.a.0, ends.b.0));
+        for (name, host) in [(&ends.a.0, 1), (&ends.b.0, 2)] {
+            ip(&format!("-n {name} link set lo up"));
+            ip(&format!("-n {name} link set {NETDEV} mtu {mtu} up"));
+            ip(&format!("-n {name} address add 192.0.2.{host}/24 dev {NETDEV}"));
+            ip(&format!("-n {name} address add 2001:db8::{host}/64 dev {NETDEV} nodad"));
+        }
+        let doctor = ends.client(&["doctor", "-d", NETDEV]);
+        if doctor.code != Some(0) {
+            let why = doctor.out.lines().find(|line| line.starts_with("MISSING")).unwrap_or("doctor fails");
+            return skip(test, why);
+        }
+        Some(ends)
+    }
+
+    /// Runs `xroce` at the client's end and waits for it.
+    pub fn client(&self, args: &[&str]) -> Said {
+        said(start(Some(&self.a.0), args))
+    }
+
+    /// Starts `xroce` at the server's end; returns when it has said its first line, behind which it listens.
+    pub fn server(&self, args: &[&str]) -> Server {
+        let mut child = start(Some(&self.b.0), args);
+        let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut first = String::new();
+        out.read_line(&mut first).expect("text");
+        Server { child, out, first }
+    }
+
+    /// Runs the server with `args`, the client with `args` and the server's address; both must end well.
+    #[track_caller]
+    pub fn both(&self, args: &[&str], client_only: &[&str]) -> (Said, Said) {
+        let server_args: Vec<&str> = args.iter().copied().chain(["-d", NETDEV]).collect();
+        let client_args: Vec<&str> = server_args.iter().chain(client_only).copied().chain([SERVER]).collect();
+        let server = self.server(&server_args);
+        let client = self.client(&client_args);
+        let server = server.wait();
+        assert_eq!((client.code, server.code), (Some(0), Some(0)), "{args:?}\nclient {client:?}\nserver {server:?}");
+        (client, server)
+    }
+}
+
+/// A server that runs.
+pub struct Server {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+    first: String,
+}
+
+impl Server {
+    /// Waits for its end.
+    pub fn wait(mut self) -> Said {
+        let code = finish(&mut self.child);
+        let mut said = Said { code, out: std::mem::take(&mut self.first), err: String::new() };
+        self.out.read_to_string(&mut said.out).expect("text");
+        if let Some(mut err) = self.child.stderr.take() {
+            err.read_to_string(&mut said.err).expect("text");
+        }
+        said
+    }
+
+    /// Ends it at once, as a crash would.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+}
+
+/// Runs `xroce` here and waits for it.
+pub fn xroce(args: &[&str]) -> Said {
+    said(start(None, args))
+}
+
+fn start(namespace: Option<&str>, args: &[&str]) -> Child {
+    let program = env!("CARGO_BIN_EXE_xroce");
+    let mut command = match namespace {
+        None => Command::new(program),
+        Some(namespace) => {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", namespace, program]);
+            command
+        }
+    };
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("xroce starts")
+}
+
+/// All that these commands say fits into a pipe, so that waiting before reading is no trap.
+fn said(mut child: Child) -> Said {
+    let code = finish(&mut child);
+    let Output { stdout, stderr, .. } = child.wait_with_output().expect("it has ended");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Said { code, out: text(stdout), err: text(stderr) }
+}
+
+fn finish(child: &mut Child) -> Option<i32> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("it can be waited for") {
+            return status.code();
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill().expect("it runs");
+            return child.wait().expect("it ends").code();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[track_caller]
+fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip runs: it made a namespace");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A file for this test process that is removed when dropped.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        Scratch(std::env::temp_dir().join(format!("xroce-cli-{}-{name}", std::process::id())))
+    }
+
+    pub fn path(&self) -> &str {
+        self.0.to_str().expect("text")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn skip<T>(test: &str, why: &str) -> Option<T> {
+    // Past the harness, which would keep it for a failure.
+    let line = format!("SKIP {test}: {why}\n");
+    let _ = std::io::Write::write_all(&mut std::io::stdout(), line.as_bytes());
+    None
+}

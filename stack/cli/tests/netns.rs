@@ -1,0 +1,166 @@
+//! The commands between two network namespaces, over AF_XDP.
+
+mod ends;
+
+use std::time::Instant;
+
+use ends::{Ends, NETDEV, SERVER, SERVER6, Scratch};
+use serde_json::Value;
+
+const MTU: u32 = 1500;
+
+#[test]
+fn pingpong_both_services_both_ways_of_waiting() {
+    let Some(ends) = Ends::new("pingpong_both_services_both_ways_of_waiting", MTU) else { return };
+    for program in ["rc_pingpong", "uc_pingpong"] {
+        for options in
+            [["-n", "200", "-c"].as_slice(), &["-n", "200", "-e"], &["-n", "50", "-m", "256", "-s", "0x2001"]]
+        {
+            let args: Vec<&str> = [program].iter().chain(options).copied().collect();
+            let (client, server) = ends.both(&args, &[]);
+            for said in [&client, &server] {
+                assert_eq!(said.err, "", "{args:?}");
+                assert_eq!(said.out.lines().count(), 4, "{args:?} {said:?}");
+            }
+            // Each side prints the other's address as the other does.
+            let address = |text: &str, label: &str| {
+                text.split_once(label).map(|(_, rest)| rest.lines().next().map(str::to_owned))
+            };
+            assert_eq!(address(&client.out, "local address:  "), address(&server.out, "remote address: "));
+            assert_eq!(address(&server.out, "local address:  "), address(&client.out, "remote address: "));
+        }
+    }
+}
+
+#[test]
+fn pingpong_over_ipv6() {
+    let Some(ends) = Ends::new("pingpong_over_ipv6", MTU) else { return };
+    let info = ends.client(&["devinfo", "-d", NETDEV, "--json"]);
+    let info: Value = serde_json::from_str(&info.out).expect("JSON");
+    let gids = info["gids"].as_array().expect("an array");
+    let index = gids.iter().find(|gid| gid["gid"] == "2001:db8::1").expect("the address is a GID")["index"].to_string();
+    for program in ["rc_pingpong", "uc_pingpong"] {
+        let args = [program, "-g", &index, "-n", "100", "-d", NETDEV];
+        let server = ends.server(&args);
+        let client = ends.client(&args.iter().copied().chain([SERVER6]).collect::<Vec<_>>());
+        let server = server.wait();
+        assert_eq!((client.code, server.code), (Some(0), Some(0)), "{client:?} {server:?}");
+        assert!(client.out.contains("GID 2001:db8::2"), "{client:?}");
+    }
+}
+
+#[test]
+fn a_capture_of_real_frames() {
+    let Some(ends) = Ends::new("a_capture_of_real_frames", MTU) else { return };
+    let file = Scratch::new("netns.pcapng");
+    ends.both(&["rc_pingpong", "-n", "5", "-s", "3000"], &["--pcap", file.path()]);
+    let decoded = ends.client(&["decode", file.path()]);
+    assert_eq!(decoded.code, Some(0), "{decoded:?}");
+    assert!(decoded.out.contains("RC_SEND_FIRST") && decoded.out.contains("RC_ACKNOWLEDGE"), "{decoded:?}");
+}
+
+#[test]
+fn devinfo_tells_what_the_others_get() {
+    let Some(ends) = Ends::new("devinfo_tells_what_the_others_get", MTU) else { return };
+    let said = ends.client(&["devinfo", "-d", NETDEV, "--json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let info: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!((&info["version"], &info["device"]), (&1.into(), &NETDEV.into()));
+    assert_eq!(
+        (&info["port_state"], &info["mtu"], &info["active_mtu"]),
+        (&"PORT_ACTIVE".into(), &MTU.into(), &1024.into())
+    );
+    let gids: Vec<&str> = info["gids"].as_array().expect("an array").iter().filter_map(|g| g["gid"].as_str()).collect();
+    assert!(gids.contains(&"::ffff:192.0.2.1") && gids.contains(&"2001:db8::1"), "{info}");
+    assert!(info["gids"].as_array().is_some_and(|gids| gids.iter().all(|gid| gid["index"].is_u64())), "{info}");
+    assert!(info["xdp"]["mode"] == "native" || info["xdp"]["mode"] == "generic", "{info}");
+    assert!(info["xdp"]["zero_copy"].is_boolean() && info["xdp"]["multi_buffer"].is_boolean(), "{info}");
+    assert_eq!(info["xdp"]["queues"], 1);
+    assert!(info["limits"]["max_qp"].is_u64() && info["limits"]["max_msg_sz"].is_u64(), "{info}");
+    let text = ends.client(&["devinfo"]);
+    assert!(text.out.starts_with(&format!("{NETDEV}\n")) && text.err.contains(NETDEV), "the only netdev: {text:?}");
+}
+
+#[test]
+fn perf_every_test() {
+    let Some(ends) = Ends::new("perf_every_test", MTU) else { return };
+    for test in ["send_bw", "write_bw", "read_bw", "atomic_bw", "send_lat", "write_lat", "read_lat", "atomic_lat"] {
+        let server = ends.server(&["perf", test, "-d", NETDEV]);
+        let client = ends.client(&["perf", test, "-d", NETDEV, "-n", "100", "--json", SERVER]);
+        let server = server.wait();
+        assert_eq!((client.code, server.code), (Some(0), Some(0)), "{test}: {client:?} {server:?}");
+        let figures: Value = serde_json::from_str(&client.out).expect("JSON");
+        assert_eq!((&figures["test"], &figures["iters"]), (&test.into(), &100.into()));
+        if test.ends_with("_bw") {
+            assert_eq!((&figures["mtu"], &figures["qps"]), (&1024.into(), &1.into()));
+        }
+        assert!(server.out.contains("100 messages"), "{server:?}");
+    }
+}
+
+#[test]
+fn perf_on_uc_with_several_queue_pairs() {
+    let Some(ends) = Ends::new("perf_on_uc_with_several_queue_pairs", MTU) else { return };
+    let server = ends.server(&["perf", "send_bw", "-d", NETDEV]);
+    let client =
+        ends.client(&["perf", "send_bw", "--uc", "-q", "3", "-n", "50", "-s", "2000", "-d", NETDEV, "--json", SERVER]);
+    assert_eq!((client.code, server.wait().code), (Some(0), Some(0)), "{client:?}");
+    let figures: Value = serde_json::from_str(&client.out).expect("JSON");
+    assert_eq!((&figures["transport"], &figures["messages"]), (&"UC".into(), &150.into()));
+    assert!(figures["lost"].is_u64(), "{figures}");
+}
+
+#[test]
+fn ends_that_disagree_say_so() {
+    let Some(ends) = Ends::new("ends_that_disagree_say_so", MTU) else { return };
+    let server = ends.server(&["perf", "send_bw", "-s", "64", "-d", NETDEV]);
+    let client = ends.client(&["perf", "send_bw", "-s", "128", "-d", NETDEV, SERVER]);
+    let server = server.wait();
+    assert_eq!((client.code, server.code), (Some(1), Some(2)), "{client:?} {server:?}");
+    assert!(client.err.contains("another -s") && server.err.contains("another -s"), "{client:?} {server:?}");
+}
+
+#[test]
+fn path_mtu_4096_needs_room_and_says_how_much() {
+    let Some(ends) = Ends::new("path_mtu_4096_needs_room_and_says_how_much", MTU) else { return };
+    let server = ends.server(&["rc_pingpong", "-d", NETDEV, "-m", "4096"]);
+    let client = ends.client(&["rc_pingpong", "-d", NETDEV, "-m", "4096", SERVER]);
+    let server = server.wait();
+    assert_eq!((client.code, server.code), (Some(1), Some(1)), "{client:?} {server:?}");
+    assert!(server.err.contains("the largest is 1024"), "{server:?}");
+}
+
+#[test]
+fn path_mtu_4096_where_there_is_room() {
+    let Some(ends) = Ends::new("path_mtu_4096_where_there_is_room", 4200) else { return };
+    let info = ends.client(&["devinfo", "-d", NETDEV, "--json"]);
+    let info: Value = serde_json::from_str(&info.out).expect("JSON");
+    // Without multi-buffer a frame must fit one chunk.
+    let mtu = info["active_mtu"].to_string();
+    ends.both(&["rc_pingpong", "-m", &mtu, "-s", "100000", "-n", "20", "-c"], &[]);
+}
+
+#[test]
+fn a_peer_that_was_killed_is_reported_as_the_originals_do() {
+    let Some(ends) = Ends::new("a_peer_that_was_killed_is_reported_as_the_originals_do", MTU) else { return };
+    let server = ends.server(&["rc_pingpong", "-d", NETDEV, "-n", "100000000"]);
+    let start = Instant::now();
+    let client = std::thread::scope(|scope| {
+        let client = scope.spawn(|| ends.client(&["rc_pingpong", "-d", NETDEV, "-n", "100000000", SERVER]));
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        server.kill();
+        client.join().expect("no panic")
+    });
+    assert_eq!(client.code, Some(1), "{client:?}");
+    let line = "Failed status transport retry counter exceeded (12) for wr_id 2";
+    assert!(client.err.lines().any(|said| said == line), "{client:?}");
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+}
+
+#[test]
+fn nobody_listens() {
+    let Some(ends) = Ends::new("nobody_listens", MTU) else { return };
+    let client = ends.client(&["rc_pingpong", "-d", NETDEV, "-p", "18599", SERVER]);
+    assert_eq!(client.code, Some(1));
+    assert!(client.err.contains("Couldn't connect to 192.0.2.2:18599"), "{client:?}");
+}
