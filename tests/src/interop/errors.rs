@@ -115,7 +115,7 @@ fn unknown_rkey(station: &mut Station, requester: Side, family: Family) {
 fn out_of_bounds(station: &mut Station, requester: Side, family: Family) {
     for i in 0..4 {
         let mut link = link(station, requester, family, |_| ());
-        let (end, rkey) = link.remote(requester.other(), super::BUF_LEN);
+        let (end, rkey) = link.remote(requester.other(), link.station.buf_len);
         let (start, _) = link.remote(requester.other(), 0);
         let (op, len) = match i {
             // One byte beyond, one byte before, past the end of the address space, a word beyond.

@@ -72,7 +72,7 @@ const FROM: usize = 8192 + 5;
 const TO: usize = 8192 + 3;
 /// Bytes on either side of the target that are filled before and compared after.
 const MARGIN: usize = 4096;
-const _: () = assert!(TO + (1 << 20) + MARGIN <= BUF_LEN && FROM + (1 << 20) + MARGIN <= BUF_LEN);
+const _: () = assert!(TO <= FROM && FROM + (1 << 20) + MARGIN <= BUF_LEN);
 
 /// `operation` begun by `from`, with `len` bytes.
 ///

@@ -13,6 +13,7 @@ mod link;
 mod memory;
 mod station;
 pub mod streams;
+pub mod table;
 
 pub mod pingpong;
 pub use known::Known;

@@ -26,9 +26,11 @@ pub fn command() -> PathBuf {
         .status()
         .expect("cargo can be run");
     assert!(built.success(), "xroce does not build");
-    // This test lies in target/debug/deps.
+    // A test lies in target/debug/deps, a program in target/debug.
     let here = std::env::current_exe().expect("this program has a path");
-    here.ancestors().nth(2).expect("target/debug").join("xroce")
+    let beside = here.parent().expect("a folder");
+    let profile = if beside.ends_with("deps") { beside.parent().expect("target/debug") } else { beside };
+    profile.join("xroce")
 }
 
 /// One game: `kind` is "rc" or "uc", `server` who waits, `options` what both sides are given. To be called in the netdev's

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc;
 
 use xroce::{Access, Context, Device, Pd, Progress};
@@ -11,7 +12,7 @@ use xroce_port::fault::{Fault, Faults};
 use super::memory::Guarded;
 use crate::rxe::{self, Guest, Kernel, Mtu, Options, PeerAgent, in_namespace};
 
-/// Bytes of the memory that every case uses, on either side: 1 MiB and what lies around a message.
+/// Bytes of the memory that cases use, on either side: 1 MiB and what lies around a message.
 pub const BUF_LEN: usize = (1 << 20) + (64 << 10);
 
 /// Which IP carries the packets.
@@ -60,6 +61,8 @@ pub struct Station {
     pub peer: PeerSide,
     /// Our end; `None` while another program has the netdev.
     device: Option<OurSide>,
+    /// Bytes of the registered memory on either side.
+    pub buf_len: usize,
     gids: (u8, u8),
     /// What is to go wrong at our port.
     pub faults: Faults,
@@ -77,13 +80,26 @@ impl Station {
     /// # Panics
     /// What should work did not.
     pub fn boot(kernel: Kernel) -> Result<Self, String> {
-        let guest = Guest::boot_with(&Options::new(kernel, Mtu::RDMA)).map_err(|skip| skip.to_string())?;
+        Self::boot_with(kernel, 1024, BUF_LEN)
+    }
+
+    /// The same with `guest_mib` MiB for the guest and `buf_len` bytes of registered memory on either side, at least
+    /// [`BUF_LEN`].
+    ///
+    /// # Errors
+    /// As [`Station::boot`].
+    ///
+    /// # Panics
+    /// As [`Station::boot`].
+    pub fn boot_with(kernel: Kernel, guest_mib: u32, buf_len: usize) -> Result<Self, String> {
+        let options = Options { memory_mib: guest_mib, ..Options::new(kernel, Mtu::RDMA) };
+        let guest = Guest::boot_with(&options).map_err(|skip| skip.to_string())?;
         let (device, faults) =
-            in_namespace(guest.namespace(), || OurSide::open(&guest.interface())).expect("its namespace");
-        let peer = peer_side(guest.agent().expect("the agent answers")).expect("rxe0 is usable");
+            in_namespace(guest.namespace(), || OurSide::open(&guest.interface(), buf_len)).expect("its namespace");
+        let peer = peer_side(guest.agent().expect("the agent answers"), buf_len).expect("rxe0 is usable");
         let addresses = guest.host_addresses();
         let gids = (device.gid_index(addresses.0.into()), device.gid_index(addresses.1.into()));
-        Ok(Self { guest, peer, device: Some(device), gids, faults, tolerated: Vec::new(), links: 0 })
+        Ok(Self { guest, peer, device: Some(device), buf_len, gids, faults, tolerated: Vec::new(), links: 0 })
     }
 
     /// Our end.
@@ -97,9 +113,18 @@ impl Station {
     /// Runs `f` while our device is closed, so that another program can have the netdev. To be called in its namespace.
     pub fn without_device(&mut self, f: impl FnOnce(&mut Self)) {
         self.device = None;
-        f(self);
-        let (device, faults) = OurSide::open(&self.guest.interface());
+        let result = catch_unwind(AssertUnwindSafe(|| f(self)));
+        let (device, faults) = OurSide::open(&self.guest.interface(), self.buf_len);
         (self.device, self.faults) = (Some(device), faults);
+        if let Err(panic) = result {
+            resume_unwind(panic);
+        }
+    }
+
+    /// The longest message that the guest's device takes.
+    pub fn peer_max_message(&mut self) -> u64 {
+        let peer = &mut self.peer;
+        peer.agent.query_port(peer.ctx).expect("asked")["max_msg_sz"]
     }
 
     /// Our address and the guest's.
@@ -121,11 +146,11 @@ impl Station {
 }
 
 impl OurSide {
-    fn open(interface: &str) -> (Self, Faults) {
+    fn open(interface: &str, buf_len: usize) -> (Self, Faults) {
         let (context, faults) = open(interface);
         let pd = context.alloc_pd().expect("a protection domain");
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let memory = Guarded::new(&pd, BUF_LEN, rights).expect("memory");
+        let memory = Guarded::new(&pd, buf_len, rights).expect("memory");
         (Self { context, pd, memory }, faults)
     }
 
@@ -151,10 +176,10 @@ fn open(interface: &str) -> (Context, Faults) {
     (context, told.recv().expect("opening has wrapped the port"))
 }
 
-fn peer_side(mut agent: PeerAgent) -> Result<PeerSide, rxe::AgentError> {
+fn peer_side(mut agent: PeerAgent, buf_len: usize) -> Result<PeerSide, rxe::AgentError> {
     let ctx = agent.open("rxe0")?;
     let pd = agent.alloc_pd(ctx)?;
-    let buf = agent.alloc_shifted(BUF_LEN as u64, 3, None)?;
+    let buf = agent.alloc_shifted(buf_len as u64, 3, None)?;
     let mr = agent.reg_mr(pd, buf, rxe::Access::all() - rxe::Access::ZERO_BASED)?;
     Ok(PeerSide { agent, ctx, pd, buf, mr })
 }

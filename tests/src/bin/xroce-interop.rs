@@ -1,0 +1,143 @@
+//! The whole matrix of xroce against the kernel's rdma_rxe in one kernel (`make interop` runs it for each): every operation
+//! both ways, IPv4 and IPv6, every path MTU, every length; errors; many requests at once; loss; pingpong. A row a line as
+//! it goes, then a table. Exit status 0: nothing failed; 1: something did; 77: this machine can have no such guest.
+//!
+//! Usage: xroce-interop 6.1|6.12|bpo|uml [WORD]: only the rows whose name contains WORD.
+
+use std::process::ExitCode;
+
+use xroce_tests::interop::exchange::{self, Operation, exchange, lengths};
+use xroce_tests::interop::table::Table;
+use xroce_tests::interop::{Family, Known, Link, LinkSpec, Side, Station, errors, pingpong, streams};
+use xroce_tests::rxe::{Kernel, QpKind, in_namespace};
+
+const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
+const LARGE: u32 = 64 << 20;
+/// What a guest needs to have its memory twice.
+const GUEST_MIB: u32 = 1024;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let (name, word) = (args.next().unwrap_or_default(), args.next().unwrap_or_default());
+    let kernel = match name.as_str() {
+        "6.1" => Kernel::V6_1,
+        "6.12" => Kernel::V6_12,
+        "bpo" => Kernel::Backports,
+        "uml" => Kernel::UserMode,
+        _ => {
+            eprintln!("usage: xroce-interop 6.1|6.12|bpo|uml [WORD]");
+            return ExitCode::from(2);
+        }
+    };
+    let mut station = match Station::boot_with(kernel, GUEST_MIB, LARGE as usize + (64 << 10)) {
+        Ok(station) => station,
+        Err(why) => {
+            println!("SKIP interop with kernel {name}: {why}");
+            return ExitCode::from(77);
+        }
+    };
+    let namespace = station.guest.namespace().to_owned();
+    println!("kernel {name}: {}", station.guest.run("uname -r").stdout.trim());
+    let table = in_namespace(&namespace, || matrix(&mut station, &word)).expect("the guest's namespace");
+    println!("\nkernel {name}:\n{table}");
+    if table.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn matrix(station: &mut Station, word: &str) -> Table {
+    let mut table = Table::default();
+    let mut rows = Rows { station, table: &mut table, word };
+    for kind in [QpKind::Rc, QpKind::Uc] {
+        for family in Family::BOTH {
+            for mtu in MTUS {
+                rows.operations(kind, family, mtu);
+            }
+        }
+    }
+    rows.large();
+    rows.cases();
+    rows.pingpong();
+    table
+}
+
+struct Rows<'a> {
+    station: &'a mut Station,
+    table: &'a mut Table,
+    word: &'a str,
+}
+
+impl Rows<'_> {
+    fn run(&mut self, name: &str, row: impl FnOnce(&mut Station)) {
+        if name.contains(self.word) {
+            self.table.run(name, self.station, row);
+        }
+    }
+
+    /// A row has all lengths of one operation in one direction, on a link of its own.
+    fn operations(&mut self, kind: QpKind, family: Family, mtu: u32) {
+        for side in Side::BOTH {
+            for &operation in Operation::of(kind) {
+                let name = format!("{kind:?} {family:?} {mtu} {} {}", side.arrow(), operation.name());
+                self.run(&name, |station| {
+                    let mut link = Link::new(station, LinkSpec::new(kind, family, mtu));
+                    let lengths = if operation.is_atomic() { vec![8] } else { lengths(mtu).to_vec() };
+                    for (seed, len) in (u64::from(mtu)..).zip(lengths) {
+                        exchange(&mut link, side, operation, len, seed);
+                    }
+                    exchange::assert_quiet(&mut link);
+                });
+            }
+        }
+    }
+
+    /// 64 MiB each, where the peer takes as much.
+    fn large(&mut self) {
+        for family in Family::BOTH {
+            for kind in [QpKind::Rc, QpKind::Uc] {
+                for side in Side::BOTH {
+                    for &operation in Operation::of(kind).iter().filter(|operation| !operation.is_atomic()) {
+                        let name = format!("{kind:?} {family:?} 4096 {} {} 64 MiB", side.arrow(), operation.name());
+                        if self.station.peer_max_message() < u64::from(LARGE) {
+                            self.table.skip(&name, Known::MessageSizeOf8MiB.to_string());
+                            continue;
+                        }
+                        self.run(&name, |station| {
+                            let mut link = Link::new(station, LinkSpec::new(kind, family, 4096));
+                            exchange(&mut link, side, operation, LARGE, 64);
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn cases(&mut self) {
+        for cases in [errors::CASES, streams::CASES, streams::LOSS_CASES] {
+            for family in Family::BOTH {
+                for side in Side::BOTH {
+                    for case in cases {
+                        let name = format!("{} {family:?}, {}", case.name, side.arrow());
+                        self.run(&name, |station| (case.run)(station, side, family));
+                    }
+                }
+            }
+        }
+    }
+
+    fn pingpong(&mut self) {
+        let xroce = pingpong::command();
+        for kind in ["rc", "uc"] {
+            for family in Family::BOTH {
+                for server in Side::BOTH {
+                    for mtu in MTUS {
+                        let who = if server == Side::Peer { "xroce is the client" } else { "xroce is the server" };
+                        let name = format!("ibv_{kind}_pingpong {family:?} {mtu}, {who}");
+                        let options = format!("-n 100 -s 10000 -m {mtu}");
+                        self.run(&name, |station| {
+                            station.without_device(|s| pingpong::play(s, &xroce, kind, server, family, &options));
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
