@@ -60,7 +60,7 @@ impl fmt::Display for Report {
         for line in self.rule.lines() {
             writeln!(f, "    {line}")?;
         }
-        self.write_trace(f)?;
+        self.write_end_of_trace(f)?;
         for Mismatch { what, expected, seen } in &failure.differences {
             writeln!(f, "  {what}: expected {expected}, seen {seen}")?;
         }
@@ -68,13 +68,35 @@ impl fmt::Display for Report {
     }
 }
 
+/// Lines of a trace that a failure shows before the first that is not as it should be, and from there on.
+const CONTEXT: usize = 24;
+
 impl Report {
     /// The trace alone: time, line of the script, what happened.
     pub fn write_trace(&self, f: &mut impl fmt::Write) -> fmt::Result {
-        for entry in &self.trace {
-            let line = entry.line.map_or(String::new(), |line| line.to_string());
-            writeln!(f, "{} {:>14} {line:>4}  {}", entry.mark, show::time(entry.at), entry.text)?;
-        }
-        Ok(())
+        write_entries(&self.trace, f)
     }
+
+    /// The part of the trace where it went wrong.
+    fn write_end_of_trace(&self, f: &mut impl fmt::Write) -> fmt::Result {
+        let wrong = self.trace.iter().position(|entry| entry.mark != ' ').unwrap_or(self.trace.len());
+        let from = wrong.saturating_sub(CONTEXT);
+        let to = (wrong + CONTEXT).min(self.trace.len());
+        if from > 0 {
+            writeln!(f, "  ... {from} lines before")?;
+        }
+        write_entries(&self.trace[from..to], f)?;
+        match self.trace.len() - to {
+            0 => Ok(()),
+            more => writeln!(f, "  ... {more} lines more"),
+        }
+    }
+}
+
+fn write_entries(entries: &[Entry], f: &mut impl fmt::Write) -> fmt::Result {
+    for entry in entries {
+        let line = entry.line.map_or(String::new(), |line| line.to_string());
+        writeln!(f, "{} {:>14} {line:>4}  {}", entry.mark, show::time(entry.at), entry.text)?;
+    }
+    Ok(())
 }
