@@ -10,7 +10,7 @@ use xroce_wire::{ImmData, Lkey, Rkey};
 
 use crate::buffer::{UNTOUCHED, message};
 use crate::end::{RECV_ID, Slot, Use, iova};
-use crate::model::{Check, Keys, Op, Outcome, Rule, broken};
+use crate::model::{Check, Keys, Op, Outcome, Rule, Violation, broken};
 use crate::node::SHARED_VA;
 use crate::plan::{Act, Area, Flaw, Verb, Work};
 use crate::world::World;
@@ -21,9 +21,11 @@ impl World<'_> {
         if !self.nodes[node].alive {
             return Ok(());
         }
+        let mut busy = false;
         loop {
             while let Some(wc) = self.nodes[node].cq.poll_one() {
                 self.completion(node, &wc)?;
+                busy = true;
             }
             if self.nodes[node].cq.is_overrun() {
                 self.overrun(node);
@@ -35,10 +37,14 @@ impl World<'_> {
         }
         for end in 0..self.ends.len() {
             if self.ends[end].plan.node == node {
-                self.work(end)?;
+                busy |= self.work(end)?;
             }
         }
-        self.after(node)
+        // Whoever found nothing to do looks again when something happens.
+        if busy && !self.plan.nodes[node].armed {
+            self.poll_later(node);
+        }
+        Ok(())
     }
 
     /// Completions were lost: whoever completes there may fail.
@@ -50,11 +56,11 @@ impl World<'_> {
         }
     }
 
-    /// Posts RECVs and requests.
-    pub(crate) fn work(&mut self, index: usize) -> Check {
+    /// Posts RECVs and requests. Whether there were any.
+    pub(crate) fn work(&mut self, index: usize) -> Result<bool, Violation> {
         let end = &self.ends[index];
         if end.holding || matches!(end.state(), QpState::Reset | QpState::Init | QpState::Rtr) {
-            return Ok(());
+            return Ok(false);
         }
         let recvs = self.post_recvs(index);
         let mut sends = false;
@@ -71,7 +77,7 @@ impl World<'_> {
             self.nodes[node].endpoint.doorbell(Instant(self.now), qpn);
             self.after(node)?;
         }
-        Ok(())
+        Ok(recvs || sends)
     }
 
     fn post_recvs(&mut self, index: usize) -> bool {
@@ -111,6 +117,10 @@ impl World<'_> {
     /// Posts the request of a step. `false` if the queue is full.
     fn post(&mut self, index: usize, step: usize) -> bool {
         let Act::Post { work, .. } = &self.plan.steps[step].act else { return true };
+        let mut work = work.clone();
+        // Unsignaled requests must never fill the queue: nothing would tell that there is room again.
+        work.signaled |= (self.ends[index].quiet + 1) * 2 > self.ends[index].plan.send_depth;
+        let work = &work;
         let op = self.prepare(index, self.plan.steps[step].id, work);
         let conn = self.ends[index].id.conn;
         let sent = self.wire_op(index, &op);
@@ -124,7 +134,10 @@ impl World<'_> {
         let Some(handle) = &mut end.handle else { return true };
         match handle.sq.post(&wr, 1 << 31) {
             Ok(()) => {}
-            Err(PostError::QueueFull { .. }) => return false,
+            Err(PostError::QueueFull { .. }) => {
+                end.buffer.write(op.local, &vec![UNTOUCHED; work.len as usize]);
+                return false;
+            }
             Err(error) => panic!("request {} of the plan cannot be posted: {error}", op.id),
         }
         if work.inline {
@@ -150,7 +163,9 @@ impl World<'_> {
             _ => 0,
         };
         let at = match work.flaw {
-            Flaw::PastEnd => (remote + 1).saturating_sub(work.len as usize),
+            // The alignment of an atomic is looked at before its range.
+            Flaw::PastEnd if work.verb.is_atomic() => remote.next_multiple_of(8) - if remote % 8 == 0 { 0 } else { 8 },
+            Flaw::PastEnd => remote + 1 - work.len.max(1) as usize,
             Flaw::Misaligned => at + 4,
             _ => at,
         };
@@ -226,6 +241,7 @@ impl World<'_> {
 
     fn remember(&mut self, index: usize, work: &Work, op: Op) {
         let end = &mut self.ends[index];
+        end.quiet = if op.signaled { 0 } else { end.quiet + 1 };
         let at = end.take_local(work.len as usize);
         let usage = match work.verb {
             _ if work.inline => Use::Answer(Some(vec![0x11; work.len as usize])),

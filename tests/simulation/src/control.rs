@@ -32,7 +32,7 @@ impl World<'_> {
             Act::Post { end, .. } => {
                 let end = end.conn * 2 + end.side;
                 self.ends[end].todo.push_back(index);
-                self.work(end)
+                self.work(end).map(|_| ())
             }
             Act::Change { end, to } => self.change(end.conn * 2 + end.side, to),
             Act::Rekey { end, area } => self.rekey(end.conn * 2 + end.side, area),
@@ -115,11 +115,18 @@ impl World<'_> {
             max_rd_atomic: usize::from(end.plan.max_rd_atomic),
             retry_cnt: end.plan.retry_cnt,
             rnr_retry: end.plan.rnr_retry,
+            tight_port: node.tx_ns > 0,
             patient: end.plan.timeout == 0 || timer >= patience,
         };
         let area = peer.buffer.copy(peer.layout.remote.clone());
+        let late = conn.by_reset && end.session > 0;
         let words = (0..OWN_WORDS as usize).map(|i| peer.buffer.word(peer.layout.remote.start + 8 * i)).collect();
-        Flow::new(limits, self.first_psn(index), area, self.net.is_orderly(), words)
+        let mut flow = Flow::new(limits, self.first_psn(index), area, self.net.is_orderly(), words);
+        if late {
+            // Packets of the former connection reach the same queue pairs; they miss, but they are answered.
+            flow.wire.disturb();
+        }
+        flow
     }
 
     fn init_attr(&self) -> QpAttr {
@@ -316,7 +323,7 @@ impl World<'_> {
             return Ok(());
         }
         self.poll(node)?;
-        for end in 0..self.ends.len() {
+        for end in self.live_ends() {
             let peer = self.ends[end].peer;
             if self.ends[end].plan.node != node && self.ends[peer].plan.node != node {
                 continue;

@@ -87,6 +87,8 @@ pub(crate) struct End {
     pub(crate) spare_key: Option<u32>,
     /// The application posts nothing: it is about to connect anew.
     pub(crate) holding: bool,
+    /// Unsignaled requests posted in a row.
+    pub(crate) quiet: u32,
 }
 
 impl Layout {
@@ -155,6 +157,7 @@ impl End {
             inv_keys: Vec::new(),
             spare_key: None,
             holding: false,
+            quiet: 0,
             plan: end,
         };
         new.wipe();

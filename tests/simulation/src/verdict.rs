@@ -21,14 +21,13 @@ impl World<'_> {
         self.check_all_memory()?;
         for end in self.live_ends() {
             self.excuse(self.ends[end].id.conn);
+            self.ends[end].holding = true;
             if self.ends[end].state() != QpState::Reset {
                 self.to_state(end, QpState::Err)?;
             }
         }
-        for _ in 0..3 {
-            for node in 0..self.nodes.len() {
-                self.poll(node)?;
-            }
+        for node in 0..self.nodes.len() {
+            self.poll(node)?;
         }
         for end in self.live_ends() {
             self.check_ended(end)?;
@@ -38,7 +37,8 @@ impl World<'_> {
         self.take_all_down()
     }
 
-    fn live_ends(&self) -> Vec<usize> {
+    /// Ends that have a queue pair.
+    pub(crate) fn live_ends(&self) -> Vec<usize> {
         (0..self.ends.len()).filter(|end| self.ends[*end].handle.is_some()).collect()
     }
 

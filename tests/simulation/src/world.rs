@@ -173,7 +173,7 @@ impl<'p> World<'p> {
             Due::Arrival { to, frame } => self.arrive(to, &frame),
             Due::Departure(node) => {
                 self.nodes[node].tx_used = self.nodes[node].tx_used.saturating_sub(1);
-                self.pump(node)
+                self.after(node)
             }
             Due::Poll(node) if self.nodes[node].poll_at == Some(self.now) => {
                 self.nodes[node].poll_at = None;

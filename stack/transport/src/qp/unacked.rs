@@ -98,7 +98,7 @@ impl Unacked {
         self.rd_atomics
     }
 
-    /// PSNs that are only places for READ responses, not packets of ours.
+    /// PSNs from `una` on that are only places for READ responses, not packets of ours.
     pub(crate) fn read_psns(&self) -> u32 {
         self.read_psns
     }
@@ -135,6 +135,10 @@ impl Unacked {
     /// Everything before `psn` inside the front entry is acknowledged.
     pub(crate) fn advance(&mut self, psn: Psn) {
         debug_assert!(psn.distance_from(self.una) >= 0);
+        if self.front().is_some_and(|front| front.answer == Answer::Read) {
+            // These places lie behind now, where nobody counts them.
+            self.read_psns -= psn.distance_from(self.una) as u32;
+        }
         self.una = psn;
     }
 
@@ -142,11 +146,11 @@ impl Unacked {
     pub(crate) fn pop(&mut self) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
         self.base = self.base.wrapping_add(1);
-        self.una = entry.end();
         if entry.answer != Answer::Ack {
             self.rd_atomics -= 1;
-            self.read_psns -= entry.psns - 1;
+            self.read_psns -= entry.end().distance_from(self.una) as u32 - 1;
         }
+        self.una = entry.end();
         Some(entry)
     }
 }
@@ -177,6 +181,8 @@ mod tests {
         assert_eq!(u.find(Psn::new(0)), None);
         assert_eq!(u.get(b).unwrap().first, Psn::new(1));
         assert!(u.get(a).is_none());
+        u.advance(Psn::new(3));
+        assert_eq!((u.rd_atomics(), u.read_psns()), (1, 1), "what was answered lies behind");
         u.pop();
         assert_eq!((u.rd_atomics(), u.read_psns()), (0, 0));
     }

@@ -22,6 +22,8 @@ pub(crate) struct Limits {
     pub(crate) max_rd_atomic: usize,
     pub(crate) retry_cnt: u8,
     pub(crate) rnr_retry: u8,
+    /// The port may have no room for a packet.
+    pub(crate) tight_port: bool,
     /// The ACK timer is so long, or off, that it cannot fire while an answer is under way.
     pub(crate) patient: bool,
 }
@@ -53,6 +55,8 @@ pub(crate) struct WireView {
     pub(crate) disturbed: bool,
     /// The queue pair said that its send queue is drained.
     pub(crate) drained: bool,
+    /// Messages whose first packet left in SQD.
+    begun_in_sqd: u32,
 }
 
 impl WireView {
@@ -71,6 +75,7 @@ impl WireView {
             harmed: false,
             disturbed: false,
             drained: false,
+            begun_in_sqd: 0,
         }
     }
 
@@ -156,7 +161,7 @@ impl WireView {
         Ok(())
     }
 
-    fn check_wait(&self, now: u64, op: &Op, at: u64, sqd: bool) -> Check {
+    fn check_wait(&mut self, now: u64, op: &Op, at: u64, sqd: bool) -> Check {
         if let Some(until) = self.rnr_until
             && now < until
         {
@@ -166,7 +171,9 @@ impl WireView {
             return broken(Rule::Limit, format!("request {} is sent after {} RNR NAKs", op.id, self.rnr_naks));
         }
         let begins = at == op.first && at == self.sent;
-        if self.drained || (begins && sqd) {
+        // A message whose first packet found no room in the port was begun, though nothing shows it.
+        self.begun_in_sqd = if sqd { self.begun_in_sqd + u32::from(begins) } else { 0 };
+        if self.drained || self.begun_in_sqd > u32::from(self.limits.tight_port) {
             return broken(Rule::Wait, format!("request {} is sent in SQD", op.id));
         }
         if begins && op.fence && !self.unanswered.is_empty() {
