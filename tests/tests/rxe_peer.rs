@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use xroce_tests::rxe::{
     Access, AgentError, Buf, Cq, Ctx, Flags, Guest, Kernel, Mr, Mtu, Op, Path, Pd, PeerAgent, Qp, QpAttr, QpKind,
-    QpSpec, QpState, RecvWr, SendWr, Verdict, Wc, boot_or_skip, in_namespace, pattern, status,
+    QpSpec, QpState, RecvWr, SendWr, Skip, Verdict, Wc, in_namespace, pattern, skip_test, status,
 };
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -19,14 +19,14 @@ const ALL: Access = Access::all().difference(Access::ZERO_BASED);
 const LENGTHS: [u32; 8] = [0, 1, 7, PATH_MTU - 1, PATH_MTU, PATH_MTU + 1, 3 * PATH_MTU, 100_001];
 
 fn guest() -> Option<&'static Guest> {
-    static GUEST: OnceLock<Option<Guest>> = OnceLock::new();
+    static GUEST: OnceLock<Result<Guest, Skip>> = OnceLock::new();
     let booted = || {
-        let guest = boot_or_skip(Kernel::chosen(), Mtu::ETHERNET)?;
+        let guest = Guest::boot(Kernel::chosen(), Mtu::ETHERNET)?;
         let made = guest.run("[ -e /sys/class/infiniband/rxeb ] || rxe-pair 1500");
         assert_eq!(made.status, 0, "rxe-pair: {}", made.stderr);
-        Some(guest)
+        Ok(guest)
     };
-    GUEST.get_or_init(booted).as_ref()
+    GUEST.get_or_init(booted).as_ref().inspect_err(|skip| skip_test(skip)).ok()
 }
 
 /// One end: a device with a QP and a buffer of a MiB and a bit.

@@ -19,4 +19,4 @@ pub mod pingpong;
 pub use known::Known;
 pub use link::{Link, LinkSpec, Side, WAIT};
 pub use memory::Guarded;
-pub use station::{BUF_LEN, Family, Station, station_or_skip};
+pub use station::{BUF_LEN, Family, Station};

@@ -1,6 +1,5 @@
 //! The guest with one agent, and our device before it. Enters: which kernel. Leaves: memory and addresses on both sides.
 
-use std::io::{self, Write};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc;
@@ -182,21 +181,4 @@ fn peer_side(mut agent: PeerAgent, buf_len: usize) -> Result<PeerSide, rxe::Agen
     let buf = agent.alloc_shifted(buf_len as u64, 3, None)?;
     let mr = agent.reg_mr(pd, buf, rxe::Access::all() - rxe::Access::ZERO_BASED)?;
     Ok(PeerSide { agent, ctx, pd, buf, mr })
-}
-
-/// A station, or `None` after a line "SKIP TEST: reason", which `make test` counts. With XROCE_REQUIRE_RXE=1, as in CI, a
-/// machine that cannot is a failure.
-///
-/// # Panics
-/// As [`Station::boot`], and for a skip that is not allowed.
-pub fn station_or_skip(name: &str, kernel: Kernel) -> Option<Station> {
-    match Station::boot(kernel) {
-        Ok(station) => Some(station),
-        Err(why) if std::env::var_os("XROCE_REQUIRE_RXE").is_some_and(|v| v == "1") => panic!("{name}: {why}"),
-        Err(why) => {
-            // Not by a macro: those are silent in a test that passes.
-            let _ = writeln!(io::stderr(), "SKIP {name}: {why}");
-            None
-        }
-    }
 }

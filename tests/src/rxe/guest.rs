@@ -130,21 +130,25 @@ pub struct Guest {
     keeper: Option<(Child, Option<ChildStdin>)>,
 }
 
-/// A guest, or `None` after a line on standard error that says why not. With XROCE_REQUIRE_RXE=1, as in CI, a machine that
-/// cannot is a failure.
+/// Says on a line "SKIP TEST: reason", which `make test` counts, that this test does not run. With XROCE_REQUIRE_RXE=1, as in
+/// CI, that is a failure.
 ///
 /// # Panics
-/// As [`Guest::boot`], and for a skip that is not allowed.
+/// It is not allowed to skip.
+pub fn skip_test(why: &impl fmt::Display) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("rxe");
+    assert!(std::env::var_os("XROCE_REQUIRE_RXE").is_none_or(|v| v != "1"), "{name}: {why}");
+    // Not by a macro: those are silent in a test that passes.
+    let _ = writeln!(io::stderr(), "\nSKIP {name}: {why}");
+}
+
+/// A guest, or `None` after [`skip_test`].
+///
+/// # Panics
+/// As [`Guest::boot`] and [`skip_test`].
 pub fn boot_or_skip(kernel: Kernel, mtu: Mtu) -> Option<Guest> {
-    match Guest::boot(kernel, mtu) {
-        Ok(guest) => Some(guest),
-        Err(skip) if std::env::var_os("XROCE_REQUIRE_RXE").is_some_and(|v| v == "1") => panic!("{skip}"),
-        Err(skip) => {
-            // Not by a macro: those are silent in a test that passes.
-            let _ = writeln!(io::stderr(), "skipped: {skip}");
-            None
-        }
-    }
+    Guest::boot(kernel, mtu).inspect_err(skip_test).ok()
 }
 
 fn script(name: &str) -> Command {

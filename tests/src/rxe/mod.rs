@@ -32,7 +32,7 @@ pub mod pattern;
 mod verbs;
 
 pub use agent::{AgentError, PeerAgent, Reply};
-pub use guest::{Guest, Kernel, Mtu, Options, Output, Skip, boot_or_skip};
+pub use guest::{Guest, Kernel, Mtu, Options, Output, Skip, boot_or_skip, skip_test};
 pub use netns::in_namespace;
 pub use verbs::{
     Access, AsyncEvent, Buf, Cq, Ctx, Flags, Mr, Mw, Op, Path, Pd, PeerGid, Qp, QpAttr, QpKind, QpSpec, QpState,
