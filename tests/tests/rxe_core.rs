@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use xroce_tests::interop::errors::{self, Case};
 use xroce_tests::interop::exchange::{self, Operation, exchange, lengths};
-use xroce_tests::interop::{Family, Link, LinkSpec, Side, Station, station_or_skip, streams};
+use xroce_tests::interop::{Family, Link, LinkSpec, Side, Station, pingpong, station_or_skip, streams};
 use xroce_tests::rxe::{Kernel, QpKind, in_namespace};
 
 /// Runs `test` on the station, inside the network namespace of our netdev.
@@ -95,4 +95,23 @@ fn many_requests_at_once() {
 #[test]
 fn nothing_is_lost_under_loss() {
     all_cases(streams::LOSS_CASES);
+}
+
+#[test]
+fn pingpong_of_rdma_core_is_client_and_server() {
+    on_station("pingpong", |station| {
+        let xroce = pingpong::command();
+        station.without_device(|station| {
+            for family in Family::BOTH {
+                for server in Side::BOTH {
+                    for (kind, options) in
+                        [("rc", "-n 200 -c"), ("uc", "-n 100"), ("rc", "-n 20 -s 1048576 -m 4096 -c")]
+                    {
+                        println!("{kind} {family:?}, {server:?} is the server, {options}");
+                        pingpong::play(station, &xroce, kind, server, family, options);
+                    }
+                }
+            }
+        });
+    });
 }

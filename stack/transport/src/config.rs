@@ -1,4 +1,8 @@
 //! Limits and settings of an endpoint.
+//!
+//! In: what a device is set up with. Out: what posts and queue pairs are checked against.
+
+use crate::wr::QpCap;
 
 /// What one device allows. `query_device` reports these values and posts are checked against them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,20 @@ impl Default for Limits {
             window_packets: 256,
             ack_req_every: 16,
         }
+    }
+}
+
+impl Limits {
+    /// The largest capacities of a queue pair.
+    pub fn qp_cap(&self) -> QpCap {
+        QpCap {
+            max_send_wr: self.max_qp_wr,
+            max_recv_wr: self.max_qp_wr,
+            max_send_sge: self.max_sge,
+            max_recv_sge: self.max_sge,
+            max_inline_data: self.max_inline_data,
+        }
+        .clamped()
     }
 }
 

@@ -164,9 +164,7 @@ impl Endpoint {
     /// # Errors
     /// When a capacity is above the device's limit, the domain is gone, or all queue pairs are in use.
     pub fn create_qp(&mut self, init: QpInit) -> Result<QpHandle, CreateQpError> {
-        let mut init = init;
-        init.cap.check()?;
-        init.cap = init.cap.clamped();
+        init.cap.within(&self.config.limits.qp_cap())?;
         let index = self.take_slot()?;
         if let Err(error) = self.memory.pd_hold(init.pd) {
             self.free.push_front(index);

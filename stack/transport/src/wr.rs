@@ -185,12 +185,20 @@ impl QpCap {
     /// # Errors
     /// Names the first capacity that is too large, its value and its limit.
     pub fn check(&self) -> Result<(), CapError> {
+        self.within(&Self::MAX)
+    }
+
+    /// Whether no capacity is above that of `max`.
+    ///
+    /// # Errors
+    /// As [`check`](QpCap::check).
+    pub fn within(&self, max: &QpCap) -> Result<(), CapError> {
         let table = [
-            ("max_send_wr", self.max_send_wr, Self::MAX.max_send_wr),
-            ("max_recv_wr", self.max_recv_wr, Self::MAX.max_recv_wr),
-            ("max_send_sge", self.max_send_sge, Self::MAX.max_send_sge),
-            ("max_recv_sge", self.max_recv_sge, Self::MAX.max_recv_sge),
-            ("max_inline_data", self.max_inline_data, Self::MAX.max_inline_data),
+            ("max_send_wr", self.max_send_wr, max.max_send_wr),
+            ("max_recv_wr", self.max_recv_wr, max.max_recv_wr),
+            ("max_send_sge", self.max_send_sge, max.max_send_sge),
+            ("max_recv_sge", self.max_recv_sge, max.max_recv_sge),
+            ("max_inline_data", self.max_inline_data, max.max_inline_data),
         ];
         match table.into_iter().find(|(_, value, max)| value > max) {
             Some((name, value, max)) => Err(CapError { name, value, max }),

@@ -244,3 +244,21 @@ fn inline_bytes_are_taken_at_the_post() {
     assert_eq!(pair.a.statuses(), [(1, OK)]);
     assert_eq!(pair.b.bytes(0, 16), b"before the post!");
 }
+
+#[test]
+fn capacities_are_checked_against_what_the_device_says_it_has() {
+    let mut pair = Pair::unconnected(Setup::default());
+    let limits = pair.a.ep.config().limits;
+    let (pd, cq) = (pair.a.pd, Arc::clone(&pair.a.cq));
+    let mut create = |cap: QpCap| {
+        let init =
+            QpInit { kind: QpType::Rc, pd, send_cq: Arc::clone(&cq), recv_cq: Arc::clone(&cq), cap, sq_sig_all: false };
+        pair.a.ep.create_qp(init).map(|handle| handle.cap).map_err(|e| e.to_string())
+    };
+    let small = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    assert_eq!(create(QpCap { max_send_wr: limits.max_qp_wr, ..small }).unwrap().max_send_wr, limits.max_qp_wr);
+    let refused = create(QpCap { max_send_wr: limits.max_qp_wr + 1, ..small }).unwrap_err();
+    assert_eq!(refused, "max_send_wr is 16385; the limit is 16384");
+    let refused = create(QpCap { max_inline_data: u32::MAX, ..small }).unwrap_err();
+    assert_eq!(refused, "max_inline_data is 4294967295; the limit is 512");
+}

@@ -62,3 +62,8 @@ pub use xroce_transport::wc::{Wc, WcDetail, WcFlags, WcOpcode, WcStatus};
 pub use xroce_transport::wr::{PostError, QpCap, RecvWr, SendFlags, SendOp, SendWr, Sge, WrId};
 pub use xroce_transport::{Counters, DropReason, Limits, QpCounters};
 pub use xroce_wire::{Gid, ImmData, Lkey, PathMtu, Psn, Qpn, Rkey};
+
+/// The README's program, compiled with every test run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

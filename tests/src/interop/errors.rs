@@ -89,7 +89,7 @@ fn assert_responder_failed(link: &mut Link<'_>, responder: Side, recv: u64) {
     if responder == Side::Ours {
         let qpn = link.our_qp.as_ref().expect("there").qpn();
         let kind = loop {
-            let event = link.station.ours.context.get_async_event(Some(WAIT)).expect("events").expect("an event");
+            let event = link.station.ours().context.get_async_event(Some(WAIT)).expect("events").expect("an event");
             if event.qpn == Some(qpn) && event.kind != AsyncEventKind::CommEst {
                 break event.kind;
             }
@@ -140,7 +140,7 @@ impl Limited {
         match side {
             Side::Ours => {
                 let rights = xroce::Access::from_bits_truncate(rights.bits());
-                Self::Ours(Guarded::new(&link.station.ours.pd, 8192, rights).expect("a region"))
+                Self::Ours(Guarded::new(&link.station.ours().pd, 8192, rights).expect("a region"))
             }
             Side::Peer => {
                 let peer = &mut link.station.peer;

@@ -287,7 +287,7 @@ impl Invalidatable {
                     | xroce::Access::REMOTE_WRITE
                     | xroce::Access::REMOTE_READ
                     | xroce::Access::REMOTE_INVALIDATE;
-                let region = super::Guarded::new(&link.station.ours.pd, 4096, rights).expect("a region");
+                let region = super::Guarded::new(&link.station.ours().pd, 4096, rights).expect("a region");
                 Self { rkey: region.mr().rkey().0, va: region.mr().addr(), window: None, region: Some(region) }
             }
         }

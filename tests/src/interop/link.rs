@@ -101,7 +101,7 @@ impl<'a> Link<'a> {
     /// # Panics
     /// Anything fails.
     pub fn new(station: &'a mut Station, spec: LinkSpec) -> Self {
-        let context = &station.ours.context;
+        let context = &station.ours().context;
         let our_cqs = [(); 2].map(|()| context.create_cq(DEPTH).expect("a CQ"));
         let kind = if spec.kind == QpKind::Rc { QpType::Rc } else { QpType::Uc };
         let cap = QpCap {
@@ -112,7 +112,7 @@ impl<'a> Link<'a> {
             max_inline_data: 64,
         };
         let init = QpInitAttr { send_cq: &our_cqs[0], recv_cq: &our_cqs[1], cap, ..QpInitAttr::new(kind, &our_cqs[0]) };
-        let our_qp = station.ours.pd.create_qp(&init).expect("a QP");
+        let our_qp = station.ours().pd.create_qp(&init).expect("a QP");
 
         let (ctx, pd, agent) = (station.peer.ctx, station.peer.pd, &mut station.peer.agent);
         let peer_cqs = [(); 2].map(|()| agent.create_cq(ctx, DEPTH).expect("a CQ of the guest"));
@@ -131,7 +131,7 @@ impl<'a> Link<'a> {
             if self.station.links.is_multiple_of(2) { (0x100, 0x200) } else { (0xff_fffe, 0xff_fffc) };
         let (spec, (our_ip, peer_ip)) = (self.spec, self.station.addresses(self.spec.family));
         let options = ConnectOptions {
-            gid_index: self.station.gid_index(our_ip),
+            gid_index: self.station.our_gid(spec.family),
             path_mtu: Some(PathMtu::from_bytes(spec.mtu as usize).expect("a path MTU")),
             psn: Psn::new(our_psn),
             access: xroce::Access::from_bits_truncate(spec.access.bits()),
@@ -175,7 +175,7 @@ impl<'a> Link<'a> {
     pub fn sge(&self, side: Side, off: usize, len: u32) -> Sge {
         match side {
             Side::Ours => {
-                let mr = self.station.ours.memory.mr();
+                let mr = self.station.ours().memory.mr();
                 Sge { addr: mr.addr() + off as u64, len, lkey: mr.lkey().0 }
             }
             Side::Peer => self.station.peer.mr.sge(off as u64, len),
@@ -186,7 +186,7 @@ impl<'a> Link<'a> {
     pub fn remote(&self, side: Side, off: usize) -> (u64, u32) {
         match side {
             Side::Ours => {
-                let mr = self.station.ours.memory.mr();
+                let mr = self.station.ours().memory.mr();
                 (mr.addr() + off as u64, mr.rkey().0)
             }
             Side::Peer => (self.station.peer.mr.va + off as u64, self.station.peer.mr.rkey),
@@ -221,7 +221,7 @@ impl<'a> Link<'a> {
         if !wr.flags.contains(Flags::INLINE) {
             return Vec::new();
         }
-        let mr = self.station.ours.memory.mr();
+        let mr = self.station.ours().memory.mr();
         let piece = |s: &Sge| {
             let off = (s.addr - mr.addr()) as usize;
             mr.to_vec(off..off + s.len as usize).expect("inside the region")
@@ -290,7 +290,7 @@ impl<'a> Link<'a> {
     /// Fills memory of a side with the pattern of `seed` from its byte `at` on.
     pub fn fill(&mut self, side: Side, off: usize, len: usize, seed: u64, at: u64) {
         match side {
-            Side::Ours => self.station.ours.memory.fill(off, len, seed, at),
+            Side::Ours => self.station.ours().memory.fill(off, len, seed, at),
             Side::Peer => {
                 let peer = &mut self.station.peer;
                 peer.agent.fill(peer.buf, off as u64, len as u64, seed, at).expect("the guest fills");
@@ -305,7 +305,7 @@ impl<'a> Link<'a> {
     #[track_caller]
     pub fn verify(&mut self, side: Side, off: usize, len: usize, seed: u64, at: u64) {
         match side {
-            Side::Ours => self.station.ours.memory.verify(off, len, seed, at),
+            Side::Ours => self.station.ours().memory.verify(off, len, seed, at),
             Side::Peer => {
                 let peer = &mut self.station.peer;
                 let verdict = peer.agent.verify(peer.buf, off as u64, len as u64, seed, at).expect("the guest checks");
@@ -322,7 +322,7 @@ impl<'a> Link<'a> {
     /// Outside of it.
     pub fn word(&mut self, side: Side, off: usize) -> u64 {
         let bytes = match side {
-            Side::Ours => self.station.ours.memory.mr().to_vec(off..off + 8).expect("inside"),
+            Side::Ours => self.station.ours().memory.mr().to_vec(off..off + 8).expect("inside"),
             Side::Peer => {
                 let peer = &mut self.station.peer;
                 peer.agent.read(peer.buf, off as u64, 8).expect("the guest reads")
@@ -337,7 +337,7 @@ impl<'a> Link<'a> {
     /// Outside of it.
     pub fn set_word(&mut self, side: Side, off: usize, value: u64) {
         match side {
-            Side::Ours => self.station.ours.memory.mr().write_at(off, &value.to_le_bytes()).expect("inside"),
+            Side::Ours => self.station.ours().memory.mr().write_at(off, &value.to_le_bytes()).expect("inside"),
             Side::Peer => {
                 let peer = &mut self.station.peer;
                 peer.agent.write(peer.buf, off as u64, &value.to_le_bytes()).expect("the guest writes");
@@ -350,7 +350,7 @@ impl<'a> Link<'a> {
     #[track_caller]
     pub fn assert_guard(&mut self, side: Side) {
         match side {
-            Side::Ours => self.station.ours.memory.assert_guard(),
+            Side::Ours => self.station.ours().memory.assert_guard(),
             Side::Peer => {
                 let peer = &mut self.station.peer;
                 peer.agent.guard(peer.buf).expect("the guest checks").assert_good();

@@ -14,6 +14,7 @@ mod memory;
 mod station;
 pub mod streams;
 
+pub mod pingpong;
 pub use known::Known;
 pub use link::{Link, LinkSpec, Side, WAIT};
 pub use memory::Guarded;

@@ -58,8 +58,9 @@ pub struct Station {
     pub guest: Guest,
     /// Its end.
     pub peer: PeerSide,
-    /// Our end.
-    pub ours: OurSide,
+    /// Our end; `None` while another program has the netdev.
+    device: Option<OurSide>,
+    gids: (u8, u8),
     /// What is to go wrong at our port.
     pub faults: Faults,
     /// Known differences that cases have met, by name.
@@ -77,12 +78,28 @@ impl Station {
     /// What should work did not.
     pub fn boot(kernel: Kernel) -> Result<Self, String> {
         let guest = Guest::boot_with(&Options::new(kernel, Mtu::RDMA)).map_err(|skip| skip.to_string())?;
-        let (context, faults) = in_namespace(guest.namespace(), || open(&guest.interface())).expect("its namespace");
-        let pd = context.alloc_pd().expect("a protection domain");
-        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let memory = Guarded::new(&pd, BUF_LEN, rights).expect("memory");
+        let (device, faults) =
+            in_namespace(guest.namespace(), || OurSide::open(&guest.interface())).expect("its namespace");
         let peer = peer_side(guest.agent().expect("the agent answers")).expect("rxe0 is usable");
-        Ok(Self { guest, peer, ours: OurSide { context, pd, memory }, faults, tolerated: Vec::new(), links: 0 })
+        let addresses = guest.host_addresses();
+        let gids = (device.gid_index(addresses.0.into()), device.gid_index(addresses.1.into()));
+        Ok(Self { guest, peer, device: Some(device), gids, faults, tolerated: Vec::new(), links: 0 })
+    }
+
+    /// Our end.
+    ///
+    /// # Panics
+    /// Inside [`Station::without_device`].
+    pub fn ours(&self) -> &OurSide {
+        self.device.as_ref().expect("the device is open")
+    }
+
+    /// Runs `f` while our device is closed, so that another program can have the netdev. To be called in its namespace.
+    pub fn without_device(&mut self, f: impl FnOnce(&mut Self)) {
+        self.device = None;
+        f(self);
+        let (device, faults) = OurSide::open(&self.guest.interface());
+        (self.device, self.faults) = (Some(device), faults);
     }
 
     /// Our address and the guest's.
@@ -94,12 +111,26 @@ impl Station {
         }
     }
 
-    /// Index of one of our addresses in our GID table.
-    ///
-    /// # Panics
-    /// It is not there.
-    pub fn gid_index(&self, address: IpAddr) -> u8 {
-        let table = self.ours.context.gid_table();
+    /// Index of our address in our GID table, which a program on the same netdev has too.
+    pub fn our_gid(&self, family: Family) -> u8 {
+        match family {
+            Family::V4 => self.gids.0,
+            Family::V6 => self.gids.1,
+        }
+    }
+}
+
+impl OurSide {
+    fn open(interface: &str) -> (Self, Faults) {
+        let (context, faults) = open(interface);
+        let pd = context.alloc_pd().expect("a protection domain");
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let memory = Guarded::new(&pd, BUF_LEN, rights).expect("memory");
+        (Self { context, pd, memory }, faults)
+    }
+
+    fn gid_index(&self, address: IpAddr) -> u8 {
+        let table = self.context.gid_table();
         let found = table.iter().find(|entry| entry.address == address);
         found.unwrap_or_else(|| panic!("{address} is not in our GID table: {table:?}")).index
     }

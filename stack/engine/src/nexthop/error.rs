@@ -80,6 +80,20 @@ pub enum ResolveError {
         /// Interface name.
         interface: String,
     },
+    /// The destination is an address of another interface of this host. Packets between two interfaces of one host do
+    /// not leave it, and a device loops only what is for itself.
+    #[error(
+        "destination GID {dst} is an address of {holder}, another interface of this host, which {interface} does not \
+         reach; put the two ends into network namespaces of their own, or connect to an address of {interface} itself"
+    )]
+    LocalElsewhere {
+        /// The destination GID.
+        dst: Gid,
+        /// The interface that holds it.
+        holder: String,
+        /// Interface name.
+        interface: String,
+    },
     /// The routing tables have no way.
     #[error("destination GID {dst} cannot be reached from {interface}: {refusal}")]
     Refused {

@@ -130,7 +130,10 @@ impl Resolver {
     pub fn look_up(&self, src: Gid, dst: Gid) -> Result<Lookup, ResolveError> {
         let link = self.link()?;
         let unicast = match self.way(&link, src, dst)? {
-            Way::Local { ifindex } => return Ok(Lookup::Known(local(&link, ifindex, dst))),
+            Way::Local { ifindex } if ifindex == self.ifindex => return Ok(Lookup::Known(local(&link, ifindex, dst))),
+            Way::Local { ifindex } => {
+                return Err(ResolveError::LocalElsewhere { dst, holder: self.name_of(ifindex), interface: link.name });
+            }
             Way::Out(unicast) => unicast,
         };
         if !link.is_ethernet() {

@@ -251,65 +251,79 @@ fn two_consumers_share_without_doubling() {
     assert_eq!((seen.into_inner(), cq.poll_one()), (all, None));
 }
 
-/// Arm, poll until empty, sleep until woken: the sleeper never waits on something it could have polled.
-fn sleeper_is_always_woken(solicited_only: bool) {
+/// Arm, poll until empty, sleep until woken: the sleeper never waits on something it could have polled. Each producer
+/// waits until its last completion was polled: with one producer a single lost wake-up stops everything.
+fn sleeper_is_always_woken(producers: usize, solicited_only: bool) {
     const STALL: std::time::Duration = std::time::Duration::from_secs(20);
+    const UNSOLICITED: u32 = 99;
     let cq = Cq::new(0, 64).unwrap();
     let polled: [AtomicUsize; PRODUCERS as usize] = Default::default();
+    let stop = AtomicBool::new(false);
     let (wake, woken) = std::sync::mpsc::channel();
-    thread::scope(|scope| {
-        for (qpn, polled) in polled.iter().enumerate() {
-            let (cq, wake) = (&cq, wake.clone());
-            // With solicited completions only the sleeper may rest on unsolicited ones, so credit would run out: each
-            // producer's last one before it waits must wake.
-            scope.spawn(move || {
-                for id in 0..EACH / 10 {
-                    while id as usize != polled.load(Ordering::Acquire) {
-                        thread::yield_now();
-                    }
-                    if solicited_only {
-                        // Unsolicited ones of others come in between.
-                        assert_ne!(cq.push(wc(99, id), false), Push::Overrun);
-                    }
-                    match cq.push(wc(qpn as u32, id), true) {
-                        Push::Quiet => {}
-                        Push::Notify => wake.send(()).unwrap(),
-                        Push::Overrun => panic!("overrun"),
-                    }
+    let produce = |qpn: u32, polled: &AtomicUsize, wake: std::sync::mpsc::Sender<()>| {
+        let push = |wc, solicited| match cq.push(wc, solicited) {
+            Push::Quiet => {}
+            Push::Notify => wake.send(()).unwrap(),
+            Push::Overrun => panic!("overrun"),
+        };
+        for id in 0..EACH / 5 {
+            // Spinning first: the push then falls into the moment in which the sleeper arms.
+            let mut spins = 0;
+            while id as usize != polled.load(Ordering::Acquire) {
+                if stop.load(Ordering::Relaxed) {
+                    return;
                 }
-            });
+                spins += 1;
+                if spins < 2_000 { std::hint::spin_loop() } else { thread::yield_now() }
+            }
+            (0..id % 64).for_each(|_| std::hint::spin_loop());
+            if solicited_only {
+                // The sleeper may sleep on this one, but not on what stands behind it.
+                push(wc(UNSOLICITED, id), false);
+            }
+            push(wc(qpn, id), true);
         }
-        let mut left = (EACH / 10) * u64::from(PRODUCERS);
-        let mut poll = || {
-            let mut any = false;
+    };
+    let asleep = thread::scope(|scope| {
+        for (qpn, polled) in polled.iter().enumerate().take(producers) {
+            let (produce, wake) = (&produce, wake.clone());
+            scope.spawn(move || produce(qpn as u32, polled, wake));
+        }
+        let mut left = EACH / 5 * producers as u64;
+        loop {
+            // A wake-up for an earlier arming would make up for one that is lost.
+            while woken.try_recv().is_ok() {}
+            cq.arm(solicited_only);
+            let mut empty = true;
             while let Some(wc) = cq.poll_one() {
-                any = true;
-                if wc.qpn != Qpn::new(99) {
+                empty = false;
+                if wc.qpn != Qpn::new(UNSOLICITED) {
                     polled[wc.qpn.value() as usize].fetch_add(1, Ordering::Release);
                     left -= 1;
                 }
             }
-            (any, left)
-        };
-        loop {
-            cq.arm(solicited_only);
-            match poll() {
-                (_, 0) => break,
-                (true, _) => {}
-                (false, _) => woken.recv_timeout(STALL).expect("asleep on a queue with completions in it"),
+            if left == 0 {
+                return None;
+            }
+            if empty && woken.recv_timeout(STALL).is_err() {
+                stop.store(true, Ordering::Relaxed);
+                return Some((left, drain(&cq), cq.armed.0.load(Ordering::Relaxed)));
             }
         }
     });
+    assert_eq!(asleep, None, "asleep with completions left to come, in the queue, armed for");
 }
 
 #[test]
 fn a_sleeper_on_any_completion_is_always_woken() {
-    sleeper_is_always_woken(false);
+    sleeper_is_always_woken(1, false);
+    sleeper_is_always_woken(4, false);
 }
 
 #[test]
 fn a_sleeper_on_solicited_completions_is_always_woken() {
-    sleeper_is_always_woken(true);
+    sleeper_is_always_woken(1, true);
+    sleeper_is_always_woken(4, true);
 }
 
 #[test]
@@ -351,4 +365,40 @@ fn a_slow_producer_cannot_hide_a_solicited_completion_for_ever() {
     cq.ring.publish(slow, wc(1, 0));
     assert!(cq.disarm(false), "the slow one wakes although it is not solicited");
     assert_eq!(drain(&cq), [(1, 0), (2, 1)]);
+}
+
+/// All orders in which the steps of two pushes (claim, publish, look whether to wake) and of a sleeper (arm, poll until
+/// empty) can fall: a solicited completion is polled or wakes, whatever an unsolicited one beside it does.
+#[test]
+fn no_order_of_steps_loses_a_wake_up() {
+    const STEPS: [usize; 3] = [3, 3, 2];
+    let mut orders = vec![vec![]];
+    for _ in 0..STEPS.iter().sum::<usize>() {
+        let more = |order: &Vec<usize>| {
+            let who = (0..3).filter(|who| order.iter().filter(|step| *step == who).count() < STEPS[*who]);
+            who.map(|who| [&order[..], &[who]].concat()).collect::<Vec<_>>()
+        };
+        orders = orders.iter().flat_map(more).collect();
+    }
+    assert_eq!(orders.len(), 560);
+    for solicited_only in [false, true] {
+        for order in &orders {
+            let cq = Cq::new(0, 8).unwrap();
+            let mut step = [0; 3];
+            let mut claimed = [None, None];
+            let (mut polled, mut woken) = (vec![], false);
+            for &who in order {
+                step[who] += 1;
+                match (who, step[who]) {
+                    (2, 1) => _ = cq.arm(solicited_only),
+                    (2, _) => polled = drain(&cq),
+                    (_, 1) => claimed[who] = cq.ring.claim(),
+                    (_, 2) => cq.ring.publish(claimed[who].take().unwrap(), wc(who as u32, 0)),
+                    _ => woken |= cq.disarm(who == 1),
+                }
+            }
+            assert!(woken || polled.contains(&(1, 0)), "solicited only {solicited_only}, order {order:?}");
+            assert!(solicited_only || woken || polled.contains(&(0, 0)), "order {order:?}");
+        }
+    }
 }

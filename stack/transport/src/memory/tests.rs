@@ -335,29 +335,36 @@ proptest! {
 }
 
 /// Shards read whatever key is current while regions come and go; memory is poisoned as soon as its grace is done. A
-/// reader that ever sees poison behind a key it could look up has been let down.
+/// reader that ever sees poison behind a key it could look up has been let down. Every other look-up is held until the
+/// region has been deregistered under it, so that the window is met for sure; the others race for it.
 #[test]
 fn memory_outlives_every_reader_that_could_look_it_up() {
     const GOOD: u64 = 0x600D_600D_600D_600D;
     const POISON: u64 = 0xDEAD_DEAD_DEAD_DEAD;
-    let rounds = if cfg!(miri) { 20 } else { 1_000 };
+    let rounds = if cfg!(miri) { 20 } else { 300 };
     let buffers: Vec<[AtomicU64; 8]> = (0..4).map(|_| std::array::from_fn(|_| AtomicU64::new(POISON))).collect();
     let memory = Arc::new(memory(8));
     let pd = memory.alloc_pd().unwrap();
-    let (current, stop, found) = (AtomicU32::new(0), AtomicBool::new(false), AtomicU32::new(0));
+    let (current, gone, stop) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+    let (found, held) = (AtomicU32::new(0), AtomicU32::new(0));
     thread::scope(|scope| {
-        for _ in 0..2 {
+        for hold in [true, false] {
             let reader = memory.reader();
-            scope.spawn(|| {
-                let reader = reader;
+            let (memory, current, gone, stop, found, held) = (&memory, &current, &gone, &stop, &found, &held);
+            scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     reader.pin();
                     let rkey = Rkey(current.load(Ordering::Relaxed));
                     if let Ok(piece) = memory.remote(pd, 0, 8, rkey, Access::REMOTE_ATOMIC) {
-                        // Time enough for the region to go, without giving the processor away under the pin.
-                        (0..200).for_each(|_| std::hint::spin_loop());
+                        found.fetch_add(1, Ordering::Release);
+                        if hold {
+                            while gone.load(Ordering::Acquire) != rkey.0 && !stop.load(Ordering::Relaxed) {
+                                thread::yield_now();
+                            }
+                            held.fetch_add(1, Ordering::Relaxed);
+                            thread::sleep(std::time::Duration::from_micros(100));
+                        }
                         assert_eq!(piece.atomic_fetch_add(0), Some(GOOD), "memory was freed under a reader");
-                        found.fetch_add(1, Ordering::Relaxed);
                     }
                     reader.unpin();
                     thread::yield_now();
@@ -368,11 +375,14 @@ fn memory_outlives_every_reader_that_could_look_it_up() {
             let words = &buffers[round % buffers.len()];
             words.iter().for_each(|word| word.store(GOOD, Ordering::Relaxed));
             let mr = memory.register(pd, region(words), Some(0), ALL).unwrap();
+            let before = found.load(Ordering::Acquire);
             current.store(mr.key, Ordering::Release);
-            if round % 3 == 0 {
+            // Some rounds wait until a reader is inside, some go on at once.
+            while round % 2 == 0 && found.load(Ordering::Acquire) == before {
                 thread::yield_now();
             }
             let grace = memory.deregister(mr.lkey()).unwrap();
+            gone.store(mr.key, Ordering::Release);
             while !grace.done() {
                 thread::yield_now();
             }
@@ -380,5 +390,5 @@ fn memory_outlives_every_reader_that_could_look_it_up() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    assert!(found.into_inner() > 0, "the readers met nothing");
+    assert!(held.into_inner() > 0, "no region went while a reader was inside");
 }

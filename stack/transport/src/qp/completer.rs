@@ -24,6 +24,9 @@ use crate::wr::{SendFlags, SendOp};
 /// The value of `rnr_retry` that means "for ever" (IBTA 9.7.5.2.8). `retry_cnt` has no such value.
 const RNR_RETRY_INFINITE: u8 = 7;
 
+/// How many ACK timeouts a responder that is still sending what it was asked before may keep us waiting without progress.
+const PATIENCE: u64 = 16;
+
 /// What a response or a timeout asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -65,6 +68,8 @@ pub(crate) struct Completer {
     /// 4.096 µs * 2^timeout, 0 for no timer.
     timeout_ns: u64,
     ack_deadline: Option<Instant>,
+    /// Until when signs of life may put the ACK timer off; `None` until the first one since progress.
+    patience_ends: Option<Instant>,
 }
 
 impl Completer {
@@ -80,6 +85,7 @@ impl Completer {
     pub(crate) fn reset(&mut self) {
         (self.retries_left, self.rnr_left) = (self.retry_cnt, self.rnr_retry);
         (self.restarted_at, self.rnr_wait_for, self.ack_deadline) = (None, None, None);
+        self.patience_ends = None;
     }
 
     pub(crate) fn ack_deadline(&self) -> Option<Instant> {
@@ -163,6 +169,7 @@ impl Completer {
             return Verdict::Dropped(DropReason::ReservedSyndrome);
         }
         if let Err(verdict) = self.reach(psn, Answer::Read, p, ctx) {
+            self.sign_of_life(ctx.now);
             return verdict;
         }
         let Some(entry) = p.unacked.front().copied() else { return Verdict::Dropped(DropReason::StaleResponse) };
@@ -279,10 +286,19 @@ impl Completer {
     /// Newly acknowledged: retry counters are full again and the timer starts anew (IBTA 9.7.6.1.3).
     fn progress(&mut self, p: &mut Completing<'_>, now: Instant) {
         (self.retries_left, self.rnr_left) = (self.retry_cnt, self.rnr_retry);
-        self.restarted_at = None;
+        (self.restarted_at, self.patience_ends) = (None, None);
         p.requester.acknowledged(p.unacked);
         let waiting = !p.unacked.is_empty() && self.rnr_wait_for.is_none() && self.timeout_ns != 0;
         self.ack_deadline = waiting.then(|| now.add_ns(self.timeout_ns));
+    }
+
+    /// A READ response that is none we wait for: the responder is still busy with what it was asked before. What we asked
+    /// since then comes behind that, so the timer begins again; asking once more would only make the queue longer.
+    fn sign_of_life(&mut self, now: Instant) {
+        if self.ack_deadline.is_some() {
+            let ends = *self.patience_ends.get_or_insert(now.add_ns(self.timeout_ns * PATIENCE));
+            self.ack_deadline = self.ack_deadline.max(Some(ends.min(now.add_ns(self.timeout_ns))));
+        }
     }
 
     /// The oldest request succeeded.
@@ -367,8 +383,11 @@ impl Completer {
             }
             self.rnr_left -= 1;
         }
+        // Who says "not ready" is alive. And rdma_rxe answers the packets behind this one by sequence NAKs for the same PSN,
+        // which may come after the wait: echoes too.
+        self.retries_left = self.retry_cnt;
         self.rnr_wait_for = Some(psn);
-        self.restarted_at = None;
+        self.restarted_at = Some(psn);
         self.ack_deadline = None;
         Verdict::GoBack { psn, not_before: Some(ctx.now.add_ns(timer.ns())) }
     }
