@@ -132,7 +132,7 @@ pub struct Engine {
     capabilities: Capabilities,
     config: EngineConfig,
     next_shard: AtomicUsize,
-    // Stopped in this order, before the shards go.
+    // Dropping them stops their threads; the ports go with the last handle on their shards, after that.
     _watch: Option<Watch>,
     _workers: Vec<Worker>,
 }
@@ -386,7 +386,7 @@ impl Engine {
     /// The largest path MTU of the port: what fits the netdev's MTU and a frame of the port, both ways.
     pub fn active_mtu(&self) -> Option<PathMtu> {
         let mtu = self.network.state().mtu;
-        let fits = self.capabilities.max_ip_packet(0).min(mtu as usize);
+        let fits = self.capabilities.max_ip_packet(usize::from(self.network.vlan().is_some())).min(mtu as usize);
         PathMtu::largest_for_netdev(u32::try_from(fits).unwrap_or(u32::MAX))
     }
 

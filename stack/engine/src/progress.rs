@@ -95,6 +95,7 @@ impl Worker {
             let go = pinned.is_ok();
             let _ = ready.send(pinned);
             if go {
+                let _obituary = Obituary(runner.shard.clone());
                 sys::tighten_timer_slack();
                 runner.run(progress);
             }
@@ -112,6 +113,17 @@ impl Drop for Worker {
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has broken the token already; control calls report it.
             let _ = thread.join();
+        }
+    }
+}
+
+/// Tells the application when the thread ends because a step panicked: nobody runs the shard any more.
+struct Obituary(Arc<Shard>);
+
+impl Drop for Obituary {
+    fn drop(&mut self) {
+        if std::thread::panicking() || self.0.is_broken() {
+            self.0.tell_fatal();
         }
     }
 }

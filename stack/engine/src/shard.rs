@@ -5,6 +5,7 @@
 
 use crate::core::{Budget, Common, Core, Outcome};
 use crate::doorbell::Doorbell;
+use crate::event::{AsyncEvent, AsyncEventKind};
 use crate::handover::Inbox;
 use crate::sleep::Sleeper;
 use crate::token::{Broken, Token};
@@ -115,6 +116,11 @@ impl Shard {
     /// Whether a step panicked.
     pub fn is_broken(&self) -> bool {
         self.token.is_broken()
+    }
+
+    /// Raises the event that says that the device is of no more use.
+    pub(crate) fn tell_fatal(&self) {
+        self.common.events.push(AsyncEvent::of_port(AsyncEventKind::DeviceFatal));
     }
 
     /// Steps the application has run so far.

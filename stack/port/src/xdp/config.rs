@@ -20,7 +20,8 @@ pub enum Queues {
 /// Whether driver and socket share the frames' memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum ZeroCopy {
-    /// When the driver can.
+    /// When the driver can. At an MTU whose frames do not fit one chunk (above 3822), multi-buffer in copy mode goes
+    /// before zero-copy without it.
     #[default]
     Auto,
     /// Or the port does not open.

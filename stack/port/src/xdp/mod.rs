@@ -24,7 +24,7 @@ pub use xroce_xdp_prog::{AddressFilter, AttachError, Attachment, Counters as Pro
 use crate::port::{Capabilities, Layer, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame, XdpMode};
 use link::Link;
 use netdev::Netdev;
-use open::{open_queue, ways};
+use open::{Pieces, open_queue, ways};
 use queue::{BURST_MAX, Kick, Lent, PIECE_MAX, PIECES_MAX, Queue};
 use std::os::fd::RawFd;
 use std::thread;
@@ -245,7 +245,8 @@ fn open_queues(
     // Room for every frame in flight in two pieces, and one that is being written.
     let tx_frames = config.tx_ring.min(in_flight_max * PIECES_MAX as u32) + PIECES_MAX as u32;
     let native = attachment.is_native();
-    let mut ways = ways(config.zero_copy, native, program.takes_pieces());
+    let pieces = Pieces::for_frames(netdev.mtu as usize + L2_MAX, program.takes_pieces());
+    let mut ways = ways(config.zero_copy, native, pieces);
     let mut queues = Vec::with_capacity(ids.len());
     let (mut zero_copy, mut huge_pages, mut multi_buffer) = (true, true, true);
     for (place, &id) in ids.iter().enumerate() {

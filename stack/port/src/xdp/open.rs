@@ -6,7 +6,7 @@
 use super::config::{XdpConfig, ZeroCopy};
 use super::error::{OpenError, explain_umem};
 use super::netdev::Netdev;
-use super::queue::{CHUNK, Queue, QueueParts};
+use super::queue::{CHUNK, PIECE_MAX, Queue, QueueParts};
 use super::sys;
 use std::ffi::CString;
 use std::io;
@@ -48,21 +48,48 @@ impl BindWay {
     }
 }
 
-/// The ways to try, best first. Multi-buffer weighs more than zero-copy: without it path MTU 4096 does not pass.
-pub(super) fn ways(zero_copy: ZeroCopy, native: bool, multi_buffer: bool) -> Vec<BindWay> {
+/// Whether a socket has to take frames in pieces (multi-buffer).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pieces {
+    /// Kernel or configuration has no multi-buffer.
+    Impossible,
+    /// Every frame of the netdev fits one chunk.
+    Spare,
+    /// The netdev has frames longer than a chunk.
+    Needed,
+}
+
+impl Pieces {
+    /// For a netdev whose longest frame has `longest` bytes; `possible`: kernel and configuration have multi-buffer.
+    pub(super) fn for_frames(longest: usize, possible: bool) -> Pieces {
+        match possible {
+            false => Pieces::Impossible,
+            true if longest <= PIECE_MAX => Pieces::Spare,
+            true => Pieces::Needed,
+        }
+    }
+}
+
+/// The ways to try, best first. Where frames longer than a chunk may come, multi-buffer weighs more than zero-copy:
+/// without it path MTU 4096 does not pass. Elsewhere it gains nothing, and drivers such as virtio_net have zero-copy
+/// without multi-buffer only.
+pub(super) fn ways(zero_copy: ZeroCopy, native: bool, pieces: Pieces) -> Vec<BindWay> {
     let copies: &[bool] = match zero_copy {
         ZeroCopy::Force => &[true],
         ZeroCopy::Auto if native => &[true, false],
         _ => &[false],
     };
-    let pieces: &[bool] = if multi_buffer { &[true, false] } else { &[false] };
-    pieces
-        .iter()
-        .flat_map(|&multi_buffer| copies.iter().map(move |&zero_copy| BindWay { zero_copy, multi_buffer }))
-        .collect()
+    let multi: &[bool] = if pieces == Pieces::Impossible { &[false] } else { &[true, false] };
+    let way = |zero_copy, multi_buffer| BindWay { zero_copy, multi_buffer };
+    if pieces == Pieces::Needed {
+        multi.iter().flat_map(|&m| copies.iter().map(move |&c| way(c, m))).collect()
+    } else {
+        copies.iter().flat_map(|&c| multi.iter().map(move |&m| way(c, m))).collect()
+    }
 }
 
-/// Opens queue `id`, which is to stand at `place` in the port's list. `frames` is the number of chunks. The first of `ways` that the kernel takes is returned.
+/// Opens queue `id`, which is to stand at `place` in the port's list. `frames` is the number of chunks. The first of
+/// `ways` that the kernel takes is returned.
 pub(super) fn open_queue(
     config: &XdpConfig,
     netdev: &Netdev,
@@ -186,15 +213,38 @@ fn errno_of(error: &dyn std::error::Error) -> io::Error {
 mod tests {
     use super::*;
 
+    fn way(zero_copy: bool, multi_buffer: bool) -> BindWay {
+        BindWay { zero_copy, multi_buffer }
+    }
+
     #[test]
-    fn multi_buffer_is_given_up_last() {
-        let way = |zero_copy, multi_buffer| BindWay { zero_copy, multi_buffer };
+    fn frames_longer_than_a_chunk_give_up_multi_buffer_last() {
+        let needed = Pieces::Needed;
         assert_eq!(
-            ways(ZeroCopy::Auto, true, true),
+            ways(ZeroCopy::Auto, true, needed),
             [way(true, true), way(false, true), way(true, false), way(false, false)]
         );
-        assert_eq!(ways(ZeroCopy::Auto, false, false), [way(false, false)]);
-        assert_eq!(ways(ZeroCopy::Force, true, false), [way(true, false)]);
-        assert_eq!(ways(ZeroCopy::Off, true, true), [way(false, true), way(false, false)]);
+        assert_eq!(ways(ZeroCopy::Off, true, needed), [way(false, true), way(false, false)]);
+        assert_eq!(ways(ZeroCopy::Auto, false, needed), [way(false, true), way(false, false)], "generic mode copies");
+        assert_eq!(ways(ZeroCopy::Force, true, needed), [way(true, true), way(true, false)]);
+    }
+
+    #[test]
+    fn frames_of_one_chunk_give_up_zero_copy_last() {
+        assert_eq!(
+            ways(ZeroCopy::Auto, true, Pieces::Spare),
+            [way(true, true), way(true, false), way(false, true), way(false, false)]
+        );
+        assert_eq!(ways(ZeroCopy::Auto, true, Pieces::Impossible), [way(true, false), way(false, false)]);
+        assert_eq!(ways(ZeroCopy::Force, true, Pieces::Impossible), [way(true, false)]);
+        assert_eq!(ways(ZeroCopy::Auto, false, Pieces::Impossible), [way(false, false)]);
+    }
+
+    #[test]
+    fn the_longest_frame_decides_on_pieces() {
+        assert_eq!(Pieces::for_frames(1518, true), Pieces::Spare);
+        assert_eq!(Pieces::for_frames(3840, true), Pieces::Spare);
+        assert_eq!(Pieces::for_frames(3841, true), Pieces::Needed);
+        assert_eq!(Pieces::for_frames(9018, false), Pieces::Impossible);
     }
 }

@@ -356,7 +356,7 @@ impl Queue {
         }
     }
 
-    /// Nothing committed waits for a kick.
+    /// Nothing committed waits in the transmit ring, as of the last flush.
     pub(super) fn tx_idle(&self) -> bool {
         self.tx_pending == 0
     }
@@ -370,7 +370,7 @@ impl Queue {
                 return Kick::Done;
             }
             if !self.tx.needs_wakeup() {
-                self.tx_pending = 0; // the driver takes the rest on its own
+                // The driver takes the rest on its own. Should it change its mind, the next flush sees it.
                 return Kick::Done;
             }
             self.kicks += 1;

@@ -353,9 +353,9 @@ impl Completer {
         };
         let before = p.unacked.una();
         if let Some(gap) = self.acknowledge(psn, p, ctx) {
-            // Inside the READ that it belongs to, a NAK ends that READ; beyond it, the READ comes first.
+            // Inside the READ that it belongs to, a fatal NAK ends that READ; anything else must not skip a response.
             let own = p.unacked.front().is_some_and(|front| front.index_of(psn).is_some());
-            if !own {
+            if !own || status.is_none() {
                 return self.implied_nak(gap, p);
             }
         }

@@ -219,7 +219,7 @@ impl Requester {
             && staged.fault.is_none()
             && !(staged.fence && rd_atomics > 0)
             && (staged.answer == Answer::Ack || rd_atomics < qp.max_rd_atomic)
-            && (staged.answer != Answer::Ack || self.window_open(qp, unacked, ctx))
+            && self.window_open(qp, unacked, ctx)
             && span + staged.psns <= MAX_PSN_SPAN
             && (!staged.takes_recv || self.credits.allow())
     }

@@ -46,13 +46,13 @@ impl UcReceiver {
             r.counters.out_of_seq_request += 1;
             self.give_up(r);
         }
+        self.epsn = psn.next();
         if operation.begins_message() {
             // The sender began anew: whatever was open will never be finished. The PSN is taken as it comes.
             self.give_up(r);
         } else if !self.inbound.is_open() {
             return Handled::Dropped(DropReason::UcOutOfSequence);
         }
-        self.epsn = psn.next();
         match self.inbound.accept(operation, packet, r, ctx) {
             Ok(_) => Handled::Done,
             Err(refusal) => self.refuse(refusal, r),

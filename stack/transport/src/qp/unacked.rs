@@ -98,7 +98,7 @@ impl Unacked {
         self.rd_atomics
     }
 
-    /// PSNs that are only places for READ responses, not packets of ours.
+    /// PSNs from `una` on that are only places for READ responses, not packets of ours.
     pub(crate) fn read_psns(&self) -> u32 {
         self.read_psns
     }
@@ -135,6 +135,9 @@ impl Unacked {
     /// Everything before `psn` inside the front entry is acknowledged.
     pub(crate) fn advance(&mut self, psn: Psn) {
         debug_assert!(psn.distance_from(self.una) >= 0);
+        if self.entries.front().is_some_and(|front| front.answer == Answer::Read) {
+            self.read_psns -= psns(self.una, psn);
+        }
         self.una = psn;
     }
 
@@ -142,13 +145,19 @@ impl Unacked {
     pub(crate) fn pop(&mut self) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
         self.base = self.base.wrapping_add(1);
-        self.una = entry.end();
         if entry.answer != Answer::Ack {
             self.rd_atomics -= 1;
-            self.read_psns -= entry.psns - 1;
+            // The places before `una` were taken off as their responses came.
+            self.read_psns -= psns(self.una, entry.end()) - 1;
         }
+        self.una = entry.end();
         Some(entry)
     }
+}
+
+/// PSNs from `from` up to `to`, 0 to 2^24 - 1: a READ may take half the space.
+fn psns(from: Psn, to: Psn) -> u32 {
+    to.distance_from(from) as u32 & 0xFF_FFFF
 }
 
 #[cfg(test)]
@@ -177,6 +186,8 @@ mod tests {
         assert_eq!(u.find(Psn::new(0)), None);
         assert_eq!(u.get(b).unwrap().first, Psn::new(1));
         assert!(u.get(a).is_none());
+        u.advance(Psn::new(3));
+        assert_eq!((u.rd_atomics(), u.read_psns()), (1, 1), "places that are behind us count no more");
         u.pop();
         assert_eq!((u.rd_atomics(), u.read_psns()), (0, 0));
     }

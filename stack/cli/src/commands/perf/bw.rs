@@ -161,7 +161,7 @@ pub fn server(rig: &Rig, listener: &Listener) -> Result<(u64, u64), PerfError> {
 pub fn done(message: &Message) -> Result<u64, PerfError> {
     match message {
         Message::Done(sent) => Ok(*sent),
-        other => Err(PerfError::NotDone { text: other.to_string() }),
+        other => Err(PerfError::Unexpected { text: other.to_string() }),
     }
 }
 

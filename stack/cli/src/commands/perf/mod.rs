@@ -194,9 +194,9 @@ pub enum PerfError {
         /// As counted here.
         found: u64,
     },
-    /// The client broke off.
-    #[error("the client said {text:?} before it was done")]
-    NotDone {
+    /// The other end is at another point of the conversation.
+    #[error("the other end said {text:?} in the middle of the test")]
+    Unexpected {
         /// What it said.
         text: String,
     },
@@ -355,7 +355,7 @@ fn client(
     listener.say(&Message::Done(measured.messages()))?;
     let served = match rig.await_message(&listener)? {
         Message::Result(received, cpu_ns) => Served { received, cpu_ns, resent: rig.resent() },
-        other => return Err(PerfError::NotDone { text: other.to_string() }),
+        other => return Err(PerfError::Unexpected { text: other.to_string() }),
     };
     println!(
         "{}",

@@ -180,13 +180,15 @@ impl Rig {
         }
     }
 
-    /// Something was found, or nothing. Where others drive the device they need the CPU at once.
+    /// Something was found, or nothing. Where others drive the device they need the CPU at once. A test of bandwidth makes no
+    /// system call to wait: it has work, but for moments.
     #[inline]
     fn note(&self, found: bool) {
         let mut idle = self.idle.get();
         match (found, self.inline_progress) {
             (true, _) => idle.found(),
-            (false, true) => idle.nothing(),
+            (false, true) if self.plan.test.is_lat() => idle.nothing(),
+            (false, true) => std::hint::spin_loop(),
             (false, false) => std::thread::yield_now(),
         }
         self.idle.set(idle);
@@ -251,7 +253,7 @@ impl Patience {
     #[cold]
     fn look(&mut self, rig: &Rig, listener: &Listener) -> Result<(), PerfError> {
         if listener.heard() {
-            listener.next()?;
+            return Err(PerfError::Unexpected { text: listener.next()?.to_string() });
         }
         let since = *self.since.get_or_insert_with(Instant::now);
         if since.elapsed() < STALL {

@@ -182,9 +182,10 @@ impl Talk {
             loop {
                 let message = talk.hear();
                 let over = message.is_err();
-                // Nobody takes it any more: the test is over at this end.
-                let unheard = sender.send(message).is_err();
+                // The flag first: who sees it waits for the message.
                 flag.store(true, Ordering::Release);
+                // Nobody takes it any more when the test is over at this end.
+                let unheard = sender.send(message).is_err();
                 if over || unheard {
                     return;
                 }
@@ -206,7 +207,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Whether the other side has said something, or gone: a look at memory.
+    /// Whether the other side has ever said something, or gone: a look at memory.
     #[inline]
     pub fn heard(&self) -> bool {
         self.heard.load(Ordering::Acquire)

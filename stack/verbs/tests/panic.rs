@@ -1,0 +1,61 @@
+//! A port that panics in a step breaks the device, and everybody hears of it; nothing hangs.
+
+mod common;
+
+use common::{ADDRESSES, PATIENCE, device, ip};
+use xroce::{AsyncEventKind, Port, Progress, QpInitAttr, QpType};
+use xroce_port::sim::{PipeConfig, loop_pair};
+use xroce_port::{Capabilities, LinkChange, PortCounters, RxFrame, TxClass, TxFrame};
+
+/// Panics in the burst after so many.
+struct Bomb<P>(P, u32);
+
+impl<P: Port> Port for Bomb<P> {
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+    fn rx_burst(&mut self, max: usize) -> usize {
+        self.1 = self.1.checked_sub(1).expect("the bomb goes off");
+        self.0.rx_burst(max)
+    }
+    fn rx_frame(&self, i: usize) -> RxFrame<'_> {
+        self.0.rx_frame(i)
+    }
+    fn rx_release(&mut self) {
+        self.0.rx_release();
+    }
+    fn tx_reserve(&mut self, len: usize, class: TxClass) -> Option<TxFrame<'_>> {
+        self.0.tx_reserve(len, class)
+    }
+    fn tx_commit(&mut self, len: usize) {
+        self.0.tx_commit(len);
+    }
+    fn tx_flush(&mut self) {
+        self.0.tx_flush();
+    }
+    fn tx_idle(&self) -> bool {
+        self.0.tx_idle()
+    }
+    fn wait_fds(&self, out: &mut Vec<std::os::fd::RawFd>) {
+        self.0.wait_fds(out);
+    }
+    fn counters(&self) -> PortCounters {
+        self.0.counters()
+    }
+    fn link(&mut self) -> Option<LinkChange> {
+        self.0.link()
+    }
+}
+
+#[test]
+fn a_panic_in_the_poll_thread_is_a_fatal_event_and_an_error_of_control_calls() {
+    let (port, _other) = loop_pair(&PipeConfig::default()).unwrap();
+    let context = device(Bomb(port, 1000), 0, Progress::Spin { cpu: None }, |_| {});
+    assert_eq!(context.query_gid(0).unwrap().to_ip(), ip(ADDRESSES[0]));
+    let event = context.get_async_event(Some(PATIENCE)).unwrap().unwrap();
+    assert_eq!(event.kind, AsyncEventKind::DeviceFatal);
+    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(16).unwrap());
+    let error = pd.create_qp(&QpInitAttr::new(QpType::Rc, &cq)).unwrap_err();
+    assert!(error.to_string().contains("panicked"), "{error}");
+    assert_eq!(cq.poll_one().unwrap(), None);
+}

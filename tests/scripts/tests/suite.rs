@@ -1,0 +1,108 @@
+//! Every script, played against an endpoint in virtual time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use xroce_scripts::model::{Place, Script};
+use xroce_scripts::{LocalTarget, rules, runner, suite};
+
+/// As many scripts as there must be at least.
+const ENOUGH: usize = 120;
+
+fn scripts() -> Vec<Script> {
+    suite::load(suite::folder()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn rules_file() -> String {
+    std::fs::read_to_string(suite::folder().join("RULES.md")).expect("RULES.md is readable")
+}
+
+/// `XROCE_SCRIPT=read` plays only scripts with that in their name, and shows what happened.
+#[test]
+fn every_script_is_as_it_should_be() {
+    let only = std::env::var("XROCE_SCRIPT").ok();
+    let mut played = 0;
+    let mut failed = Vec::new();
+    for script in scripts() {
+        if only.as_ref().is_some_and(|part| !script.name.contains(part.as_str())) {
+            continue;
+        }
+        let report = runner::run(&script, &mut LocalTarget::new());
+        played += 1;
+        if only.is_some() && report.passed() {
+            let mut trace = String::new();
+            report.write_trace(&mut trace).expect("a String takes anything");
+            println!("{report}{trace}");
+        }
+        if !report.passed() {
+            failed.push(report);
+        }
+    }
+    println!("{played} packet scripts played, {} failed", failed.len());
+    for report in &failed {
+        println!("\n{report}");
+    }
+    assert!(failed.is_empty(), "{} of {played} scripts failed; see above", failed.len());
+    assert!(played > 0, "no script has that in its name");
+}
+
+#[test]
+fn there_are_enough_scripts() {
+    let count = scripts().len();
+    assert!(count >= ENOUGH, "{count} scripts, of {ENOUGH}");
+}
+
+#[test]
+fn every_script_says_what_it_is_about() {
+    for script in scripts() {
+        let (name, head) = (&script.name, &script.head);
+        assert!(!head.rule.is_empty(), "{name} does not begin with a comment that says the rule");
+        assert!(!head.source.is_empty(), "{name} has no source:");
+        assert!(!head.covers.is_empty(), "{name} has no covers:");
+        assert!(head.place.is_some(), "{name} has no where:");
+    }
+}
+
+#[test]
+fn every_rule_is_covered_and_every_tag_is_a_rule() {
+    let known: Vec<String> = rules::read(&rules_file()).into_iter().map(|rule| rule.id).collect();
+    let unique: BTreeSet<&String> = known.iter().collect();
+    assert_eq!(unique.len(), known.len(), "an id stands twice in RULES.md");
+    let mut covered = BTreeSet::new();
+    for script in scripts() {
+        for id in &script.head.covers {
+            assert!(known.contains(id), "{} covers {id}, which RULES.md does not list", script.name);
+            covered.insert(id.clone());
+        }
+    }
+    let open: Vec<&String> = known.iter().filter(|id| !covered.contains(*id)).collect();
+    println!("{} rules, {} covered", known.len(), covered.len());
+    assert!(open.is_empty(), "rules without a script: {open:?}");
+}
+
+/// The last column of RULES.md is made from the scripts. `XROCE_BLESS=1` writes it.
+#[test]
+fn the_table_of_rules_names_the_scripts() {
+    let mut by_rule: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for script in scripts() {
+        let name = script.name.trim_end_matches(".roce").to_owned();
+        for id in script.head.covers {
+            by_rule.entry(id).or_default().push(name.clone());
+        }
+    }
+    let now = rules_file();
+    let right = rules::with_scripts(&now, |id| by_rule.get(id).cloned().unwrap_or_default());
+    if std::env::var_os("XROCE_BLESS").is_some() {
+        std::fs::write(suite::folder().join("RULES.md"), &right).expect("RULES.md is writable");
+    } else {
+        assert!(now == right, "RULES.md is out of date: run with XROCE_BLESS=1");
+    }
+}
+
+/// A script that can run anywhere asks for nothing that a foreign device may do in another way.
+#[test]
+fn most_scripts_can_run_against_any_device() {
+    let all = scripts();
+    let any = all.iter().filter(|script| script.head.place == Some(Place::Any)).count();
+    println!("{any} of {} scripts can run against any device", all.len());
+    assert!(any * 2 > all.len(), "{any} of {}", all.len());
+}
