@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use xroce_scripts::model::{Place, Script};
+use xroce_scripts::report::{Failure, Report};
 use xroce_scripts::{LocalTarget, rules, runner, suite};
 
 /// As many scripts as there must be at least.
@@ -16,6 +17,16 @@ fn rules_file() -> String {
     std::fs::read_to_string(suite::folder().join("RULES.md")).expect("RULES.md is readable")
 }
 
+/// Plays a script. A device that panics fails that script, by name.
+fn play(script: &Script) -> Report {
+    std::panic::catch_unwind(|| runner::run(script, &mut LocalTarget::new())).unwrap_or_else(|_| Report {
+        name: script.name.clone(),
+        rule: script.head.rule.clone(),
+        trace: Vec::new(),
+        failure: Some(Failure { line: 0, why: "the device panicked; see above".into(), differences: Vec::new() }),
+    })
+}
+
 /// `XROCE_SCRIPT=read` plays only scripts with that in their name, and shows what happened.
 #[test]
 fn every_script_is_as_it_should_be() {
@@ -26,7 +37,7 @@ fn every_script_is_as_it_should_be() {
         if only.as_ref().is_some_and(|part| !script.name.contains(part.as_str())) {
             continue;
         }
-        let report = runner::run(&script, &mut LocalTarget::new());
+        let report = play(&script);
         played += 1;
         if only.is_some() && report.passed() {
             let mut trace = String::new();

@@ -168,6 +168,7 @@ impl Requester {
             let Some(staged) = self.staged else { return Step::Idle };
             if let Some(status) = staged.fault
                 && unacked.is_empty()
+                && qp.may_start
             {
                 return Step::Fault(status);
             }

@@ -113,8 +113,8 @@ impl Responses {
         };
         self.queue.clear();
         self.saved.clear();
-        // New requests and duplicates of kept ones, each up to `resources`, an ACK between any two, and a NAK.
-        self.queue.reserve(4 * self.resources + 4);
+        // New requests and duplicates of kept ones, each up to `resources`; a NAK and an ACK before each and at the end.
+        self.queue.reserve(6 * self.resources + 4);
         self.saved.reserve(self.resources);
     }
 
@@ -144,10 +144,15 @@ impl Responses {
         }
     }
 
-    /// The request with `psn` is refused. The NAK acknowledges what lies before, so a waiting ACK is not needed.
+    /// The request with `psn` is refused. The NAK acknowledges what lies before, so a waiting ACK is not needed; nor is
+    /// an older NAK that waits right before it, which keeps a burst of refused requests from filling the queue.
     pub(crate) fn nak(&mut self, psn: Psn, msn: Msn, syndrome: Syndrome) {
         self.drop_trailing_ack();
-        self.push(Response::Acknowledge { psn, syndrome, msn });
+        let nak = Response::Acknowledge { psn, syndrome, msn };
+        match self.queue.back_mut() {
+            Some(back @ Response::Acknowledge { .. }) => *back = nak,
+            _ => self.push(nak),
+        }
     }
 
     /// A new READ is to be answered.

@@ -95,7 +95,7 @@ fn head(text: &str, lines: &[Line<'_>]) -> Result<(Head, usize)> {
                 head.place = Some(line.one_of(place, PLACES, "a place")?);
                 words.done()?;
             }
-            _ => return line.unknown(first, "a tag", TAGS.iter().copied()),
+            _ => return line.unknown(first.to(tag.len()), "a tag", TAGS.iter().copied()),
         }
     }
     Ok((head, at))
