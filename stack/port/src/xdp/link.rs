@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// How long to leave a netdev that is down alone before the next kick.
 const DOWN_PAUSE: Duration = Duration::from_millis(1);
-/// How often the port looks whether netdev, program and sockets are still there.
+/// How often the port looks whether netdev, program and sockets are still there, when no frame comes.
 const CHECK_PERIOD: Duration = Duration::from_millis(20);
 /// The clock is read at every so many calls of [`Link::check_due`].
 const CALLS_A_CLOCK_READ: u32 = 64;
@@ -27,12 +27,14 @@ pub(super) struct Link {
     told: State,
     kick_after: Option<Instant>,
     next_check: Instant,
+    /// A frame came since the last period began.
+    alive: bool,
     calls: u32,
 }
 
 impl Link {
     pub(super) fn new() -> Link {
-        Link { now: State::Up, told: State::Up, kick_after: None, next_check: Instant::now(), calls: 0 }
+        Link { now: State::Up, told: State::Up, kick_after: None, next_check: Instant::now(), alive: false, calls: 0 }
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -64,6 +66,11 @@ impl Link {
         !self.is_gone() && self.kick_after.is_none_or(|after| Instant::now() >= after)
     }
 
+    /// Frames came: netdev, program and socket are there, so that nobody has to make system calls to find out.
+    pub(super) fn received(&mut self) {
+        self.alive = true;
+    }
+
     /// It is time to look whether everything is still there. To be asked in every round.
     pub(super) fn check_due(&mut self, slept: bool) -> bool {
         self.calls += 1;
@@ -72,11 +79,12 @@ impl Link {
         }
         self.calls = 0;
         let now = Instant::now();
-        let due = now >= self.next_check;
-        if due {
-            self.next_check = now + CHECK_PERIOD;
+        if now < self.next_check {
+            return false;
         }
-        due
+        self.next_check = now + CHECK_PERIOD;
+        let alive = std::mem::take(&mut self.alive);
+        !alive || self.now != State::Up
     }
 
     /// The change since the last call.
@@ -115,5 +123,21 @@ mod tests {
         assert!(!link.may_kick());
         assert_eq!(link.change(), Some(LinkChange::Gone("removed".into())));
         assert_eq!(link.change(), None);
+    }
+    #[test]
+    fn frames_that_come_spare_the_look() {
+        let mut link = Link::new();
+        let period_later = |link: &mut Link| link.next_check = Instant::now();
+        assert!(link.check_due(true), "nothing has come yet");
+        assert!(!link.check_due(true), "a period has not passed");
+        link.received();
+        period_later(&mut link);
+        assert!(!link.check_due(true), "a frame came in this period");
+        period_later(&mut link);
+        assert!(link.check_due(true), "none came in this one");
+        link.down();
+        link.received();
+        period_later(&mut link);
+        assert!(link.check_due(true), "a frame from before does not tell when the netdev is up again");
     }
 }

@@ -287,6 +287,9 @@ impl Port for XdpPort {
             self.queues[place].receive(room, &mut self.burst);
         }
         self.next_rx = (self.next_rx + 1) % self.queues.len();
+        if !self.burst.is_empty() {
+            self.link.received();
+        }
         self.counters.rx_frames += self.burst.len() as u64;
         self.counters.rx_bytes += self.burst.iter().map(|lent| lent.len() as u64).sum::<u64>();
         self.burst.len()
