@@ -71,6 +71,10 @@ pub(crate) struct Requester {
     cursor: u32,
     staged: Option<Staged>,
     since_ack_req: u32,
+    /// The last packet did not ask for an answer, because another was to follow.
+    unasked: bool,
+    /// The packet at `next` is sent again only to ask for the answer.
+    asking: bool,
     /// Nothing is sent before this: RNR wait, pacing.
     not_before: Option<Instant>,
     pub(crate) credits: Credits,
@@ -85,6 +89,8 @@ impl Requester {
             cursor: 0,
             staged: None,
             since_ack_req: 0,
+            unasked: false,
+            asking: false,
             not_before: None,
             credits: Credits::default(),
         }
@@ -122,6 +128,7 @@ impl Requester {
         if let Some(number) = unacked.find(psn) {
             (self.next, self.cursor) = (psn, number);
             self.since_ack_req = 0;
+            (self.unasked, self.asking) = (false, false);
             self.not_before = not_before;
         }
     }
@@ -172,14 +179,44 @@ impl Requester {
             {
                 return Step::Fault(status);
             }
-            if !self.may_start(&staged, qp, unacked, ctx) {
+            if self.may_start(&staged, qp, unacked, ctx) {
+                self.start(staged, unacked);
+            } else if !self.ask(unacked) {
                 return Step::Idle;
             }
-            self.start(staged, unacked);
-        } else if !self.window_open(qp, unacked, ctx) {
+        } else if !self.window_open(qp, unacked, ctx) && !self.asking {
             return Step::Idle;
         }
-        self.transmit(qp, sq, unacked, ctx, sink)
+        loop {
+            match self.transmit(qp, sq, unacked, ctx, sink) {
+                // The memory is gone. What is older has its own outcome first, and must be asked for.
+                Step::Fault(_) if !self.at_oldest(unacked) => {
+                    if !self.ask(unacked) {
+                        return Step::Idle;
+                    }
+                }
+                step => return step,
+            }
+        }
+    }
+
+    /// What was to follow the last packet cannot go now: goes back to that packet, to send it again with AckReq, or
+    /// further if it cannot be built any more. `false` if an answer is under way.
+    fn ask(&mut self, unacked: &Unacked) -> bool {
+        let last = self.next.sub(1);
+        match unacked.find(last).filter(|_| self.unasked || self.asking) {
+            Some(number) if last.distance_from(unacked.una()) >= 0 => {
+                (self.next, self.cursor) = (last, number);
+                (self.unasked, self.asking) = (false, true);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The packet at `next` belongs to the oldest request.
+    fn at_oldest(&self, unacked: &Unacked) -> bool {
+        unacked.front().is_some_and(|front| front.index_of(self.next).is_some())
     }
 
     /// Takes the next posted request from the queue, if none is staged, and checks what can be checked before it starts.
@@ -277,10 +314,10 @@ impl Requester {
             None => sge::gather(ctx.memory, qp.pd, wqe.sges(), offset, writer),
         });
         if filled.is_err() {
-            // The memory went away since the request was staged. What is older still has its own outcome first.
-            let oldest = unacked.front().is_some_and(|front| front.first == entry.first);
-            return if oldest { Step::Fault(WcStatus::LocProtErr) } else { Step::Idle };
+            // The memory went away since the request was staged.
+            return Step::Fault(WcStatus::LocProtErr);
         }
+        (self.unasked, self.asking) = (entry.answer == Answer::Ack && !ack_req, false);
         self.sent(unacked, behind, ends, ack_req, Transmit { path: qp.peer.path.path, len, qpn: qp.qpn })
     }
 
@@ -302,6 +339,9 @@ impl Requester {
     fn wants_ack(&self, qp: &Sending<'_>, unacked: &Unacked, ctx: &Context<'_>, behind: Psn) -> bool {
         if qp.kind != QpType::Rc {
             return false;
+        }
+        if self.asking {
+            return true;
         }
         if self.since_ack_req + 1 >= ctx.limits.ack_req_every
             || self.in_flight(unacked) + 1 >= ctx.limits.window_packets
