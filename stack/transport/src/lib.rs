@@ -21,6 +21,10 @@ mod event;
 pub mod instant;
 mod io;
 pub mod memory;
+#[cfg(not(feature = "mutations"))]
+mod mutation;
+#[cfg(feature = "mutations")]
+pub mod mutation;
 pub mod qp;
 mod sync;
 pub mod timer;

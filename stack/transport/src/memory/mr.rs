@@ -10,6 +10,7 @@
 use super::key::INDEX_BITS;
 use super::pd::Pd;
 use super::region::Region;
+use crate::mutation::{self, Mutation};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use bitflags::bitflags;
 use std::sync::OnceLock;
@@ -128,7 +129,8 @@ impl Slot {
         // A difference and a remainder instead of an end: nothing here can wrap, wherever the region lies.
         let offset = addr.checked_sub(self.iova.load(Ordering::Relaxed))?;
         let room = self.len.load(Ordering::Relaxed).checked_sub(offset)?;
-        (u64::from(len) <= room).then_some((self.base.load(Ordering::Relaxed), offset as usize))
+        let slack = u64::from(mutation::is(Mutation::RangeOneTooFar));
+        (u64::from(len) <= room + slack).then_some((self.base.load(Ordering::Relaxed), offset as usize))
     }
 }
 

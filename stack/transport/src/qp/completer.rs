@@ -13,6 +13,7 @@ use crate::cq::Cq;
 use crate::drop::DropReason;
 use crate::instant::Instant;
 use crate::memory::Pd;
+use crate::mutation::{self, Mutation};
 use crate::qp::requester::Requester;
 use crate::qp::segment;
 use crate::qp::sge;
@@ -116,7 +117,7 @@ impl Completer {
             return Verdict::Done;
         }
         self.ack_deadline = None;
-        if p.unacked.is_empty() {
+        if p.unacked.is_empty() || mutation::is(Mutation::TimerIgnored) {
             return Verdict::Done;
         }
         p.counters.local_ack_timeout_err += 1;
@@ -194,7 +195,7 @@ impl Completer {
         if let Some(AethRepr { syndrome: Syndrome::Ack { credits }, msn }) = aeth {
             p.requester.credits.granted(msn, credits);
         }
-        if index + 1 == entry.psns {
+        if index + 1 + u32::from(mutation::is(Mutation::ReadCompletesEarly)) >= entry.psns {
             self.complete_front(p, ctx);
         } else {
             p.unacked.advance(psn.next());
@@ -273,7 +274,7 @@ impl Completer {
             if entry.first.distance_from(end) >= 0 {
                 break;
             }
-            if entry.answer != Answer::Ack {
+            if entry.answer != Answer::Ack && !mutation::is(Mutation::AckCompletesRead) {
                 gap = Some(p.unacked.una());
                 break;
             }
@@ -293,7 +294,9 @@ impl Completer {
 
     /// Newly acknowledged: retry counters are full again and the timer starts anew (IBTA 9.7.6.1.3).
     fn progress(&mut self, p: &mut Completing<'_>, now: Instant) {
-        (self.retries_left, self.rnr_left) = (self.retry_cnt, self.rnr_retry);
+        if !mutation::is(Mutation::RetriesNotRestored) {
+            (self.retries_left, self.rnr_left) = (self.retry_cnt, self.rnr_retry);
+        }
         (self.restarted_at, self.patience_ends, self.timeouts) = (None, None, 0);
         p.requester.acknowledged(p.unacked);
         let waiting = !p.unacked.is_empty() && self.rnr_wait_for.is_none() && self.timeout_ns != 0;
@@ -326,7 +329,7 @@ impl Completer {
         if self.restarted_at == Some(psn) || self.rnr_wait_for.is_some() {
             return Verdict::Dropped(DropReason::NakIgnored);
         }
-        if self.retries_left == 0 {
+        if self.retries_left <= u8::from(mutation::is(Mutation::RetriesOneTooFew)) {
             p.counters.retry_exceeded_err += 1;
             return Verdict::Fail { status: WcStatus::RetryExcErr, psn, syndrome: 0 };
         }
@@ -352,7 +355,8 @@ impl Completer {
             }
         };
         let before = p.unacked.una();
-        if let Some(gap) = self.acknowledge(psn, p, ctx) {
+        let end = psn.add(u32::from(mutation::is(Mutation::NakAcknowledgesItself)));
+        if let Some(gap) = self.acknowledge(end, p, ctx) {
             // Inside the READ that it belongs to, a fatal NAK ends that READ; anything else must not skip a response.
             let own = p.unacked.front().is_some_and(|front| front.index_of(psn).is_some());
             if !own || status.is_none() {
@@ -383,7 +387,7 @@ impl Completer {
         if self.rnr_wait_for.is_some() {
             return Verdict::Dropped(DropReason::NakIgnored);
         }
-        if self.rnr_retry != RNR_RETRY_INFINITE {
+        if self.rnr_retry != RNR_RETRY_INFINITE && !mutation::is(Mutation::RnrRetriesEndless) {
             if self.rnr_left == 0 {
                 p.counters.retry_rnr_exceeded_err += 1;
                 let syndrome = Syndrome::RnrNak(timer).byte();
@@ -397,7 +401,8 @@ impl Completer {
         self.rnr_wait_for = Some(psn);
         self.restarted_at = Some(psn);
         self.ack_deadline = None;
-        Verdict::GoBack { psn, not_before: Some(ctx.now.add_ns(timer.ns())) }
+        let wait_ns = if mutation::is(Mutation::RnrTimerIgnored) { 0 } else { timer.ns() };
+        Verdict::GoBack { psn, not_before: Some(ctx.now.add_ns(wait_ns)) }
     }
 }
 
@@ -416,7 +421,7 @@ pub(crate) fn wc_opcode(op: &SendOp) -> WcOpcode {
 pub(crate) fn success(p: &mut Completing<'_>, ctx: &mut Context<'_>, pos: WqePos) {
     p.counters.rdma_sends += 1;
     let wqe = p.sq.wqe(pos);
-    if p.sig_all || wqe.flags.contains(SendFlags::SIGNALED) {
+    if p.sig_all || wqe.flags.contains(SendFlags::SIGNALED) || mutation::is(Mutation::UnsignaledCompletes) {
         let wc = Wc {
             wr_id: wqe.wr_id,
             status: WcStatus::Success,

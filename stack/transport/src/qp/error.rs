@@ -7,6 +7,7 @@ use xroce_wire::Psn;
 
 use crate::context::Context;
 use crate::cq::Cq;
+use crate::mutation::{self, Mutation};
 use crate::qp::completer::failure;
 use crate::qp::queue_pair::{Inward, Qp};
 use crate::qp::state::{QpState, QpType};
@@ -66,6 +67,11 @@ impl Qp {
     pub(super) fn flush_sends(&mut self, ctx: &mut Context<'_>) {
         self.completer.reset();
         let flushed = (self.qpn, Qp::FLUSHED);
+        if mutation::is(Mutation::FlushOutOfOrder)
+            && let Some(wqe) = self.requester.unstage()
+        {
+            failure((&mut self.sq, &self.send_cq), ctx, wqe, flushed, WcDetail::default());
+        }
         while let Some(entry) = self.unacked.pop() {
             failure((&mut self.sq, &self.send_cq), ctx, entry.wqe, flushed, WcDetail::default());
         }

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::counters::QpCounters;
 use crate::cq::Cq;
 use crate::memory::{Access, Pd};
+use crate::mutation::{self, Mutation};
 use crate::qp::sge;
 use crate::wc::{Wc, WcFlags, WcOpcode, WcStatus};
 use crate::wq::RqConsumer;
@@ -131,7 +132,8 @@ impl Inbound {
         };
         let Some(recv) = r.rq.front() else { return Err(Refusal::NotReady) };
         let len = packet_length_fits(operation, packet, r.mtu)? as u64;
-        if received + len > recv.length.min(ctx.limits.max_msg_sz) {
+        let fits = received + len <= recv.length.min(ctx.limits.max_msg_sz);
+        if !fits && !mutation::is(Mutation::RecvLengthNotChecked) {
             return Err(Refusal::RecvTooShort);
         }
         if len > 0 {
@@ -143,7 +145,9 @@ impl Inbound {
         }
         let mut wc = Wc { opcode: WcOpcode::Recv, byte_len: (received + len) as u32, ..Wc::default() };
         if let Some(rkey) = packet.ieth() {
-            ctx.memory.invalidate_remote(r.pd, rkey).map_err(|_| Refusal::InvalidateFault)?;
+            if !mutation::is(Mutation::InvalidateForgotten) {
+                ctx.memory.invalidate_remote(r.pd, rkey).map_err(|_| Refusal::InvalidateFault)?;
+            }
             wc.flags |= WcFlags::WITH_INV;
             wc.imm = ImmData(rkey.0);
         }
@@ -185,7 +189,9 @@ impl Inbound {
                 .map_err(|_| Refusal::RemoteAccess)?;
             let (head, tail) = packet.payload();
             target.write(received as usize, head);
-            target.write(received as usize + head.len(), tail);
+            if !mutation::is(Mutation::TailDropped) {
+                target.write(received as usize + head.len(), tail);
+            }
         }
         if !operation.ends_message() {
             self.open = Some(Open::Write { reth, received: in_message });

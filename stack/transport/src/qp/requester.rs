@@ -13,6 +13,7 @@ use crate::emit;
 use crate::instant::Instant;
 use crate::io::{Transmit, TxClass, TxSink};
 use crate::memory::Pd;
+use crate::mutation::{self, Mutation};
 use crate::qp::credit::Credits;
 use crate::qp::peer::{Peer, opcode};
 use crate::qp::segment::{self, Position};
@@ -125,7 +126,7 @@ impl Requester {
 
     /// Sends again from `psn` on, but nothing before `not_before`.
     pub(crate) fn go_back(&mut self, unacked: &Unacked, psn: Psn, not_before: Option<Instant>) {
-        if let Some(number) = unacked.find(psn) {
+        if let Some(number) = unacked.find(psn).filter(|_| !mutation::is(Mutation::NoRewind)) {
             (self.next, self.cursor) = (psn, number);
             self.since_ack_req = 0;
             (self.unasked, self.asking) = (false, false);
@@ -253,10 +254,11 @@ impl Requester {
     fn may_start(&self, staged: &Staged, qp: &Sending<'_>, unacked: &Unacked, ctx: &Context<'_>) -> bool {
         let span = unacked.end().distance_from(unacked.una()) as u32 & 0xFF_FFFF;
         let rd_atomics = unacked.rd_atomics();
-        qp.may_start
+        (qp.may_start || mutation::is(Mutation::SqdIgnored))
             && staged.fault.is_none()
-            && !(staged.fence && rd_atomics > 0)
-            && (staged.answer == Answer::Ack || rd_atomics < qp.max_rd_atomic)
+            && (!(staged.fence && rd_atomics > 0) || mutation::is(Mutation::FenceIgnored))
+            && (staged.answer == Answer::Ack
+                || rd_atomics < qp.max_rd_atomic + u32::from(mutation::is(Mutation::RdAtomicOneTooMany)))
             && self.window_open(qp, unacked, ctx)
             && span + staged.psns <= MAX_PSN_SPAN
             && (!staged.takes_recv || self.credits.allow())
@@ -275,7 +277,8 @@ impl Requester {
     }
 
     fn window_open(&self, qp: &Sending<'_>, unacked: &Unacked, ctx: &Context<'_>) -> bool {
-        qp.kind == QpType::Uc || self.in_flight(unacked) < ctx.limits.window_packets
+        let window = ctx.limits.window_packets + u32::from(mutation::is(Mutation::WindowOneTooMany));
+        qp.kind == QpType::Uc || self.in_flight(unacked) < window
     }
 
     /// Writes the packet at `next`.
@@ -304,7 +307,8 @@ impl Requester {
         let (headers, payload) = request_headers(qp, &wqe, &entry, index, self.next, ack_req);
         let len = headers.packet_len(payload);
         let Some(out) = sink.reserve(qp.peer.path.path, len, TxClass::Request) else { return Step::Blocked };
-        let offset = u64::from(index) * qp.peer.mtu.bytes() as u64;
+        let mtu = if mutation::is(Mutation::WrongMtuOffset) { 1024 } else { qp.peer.mtu.bytes() };
+        let offset = u64::from(index) * mtu as u64;
         let filled = emit::packet(&headers, payload, out, |writer| match wqe.inline() {
             Some(bytes) => {
                 writer.copy_slice(&bytes[offset as usize..offset as usize + payload]);
@@ -387,6 +391,7 @@ fn request_headers(
         }
         // A READ that lost a response asks again from there on, up to the original end.
         SendOp::Read { va, rkey } => {
+            let va = va + u64::from(index > 0 && mutation::is(Mutation::ReadResumesWrong));
             headers.reth = Some(RethRepr { va: va.wrapping_add(offset), rkey, len: entry.len - offset as u32 });
         }
         SendOp::CmpSwap { va, rkey, compare, swap } => {

@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::drop::DropReason;
 use crate::event::EventKind;
 use crate::memory::Access;
+use crate::mutation::{self, Mutation};
 use crate::qp::inbound::{Inbound, Receiving, Refusal};
 use crate::qp::responses::{Read, Responses};
 use crate::qp::segment;
@@ -84,7 +85,12 @@ impl Responder {
         r: &mut Receiving<'_>,
         ctx: &mut Context<'_>,
     ) -> Handled {
-        match packet.psn().distance_from(self.epsn) {
+        let distance = match mutation::is(Mutation::NoWrap) {
+            true => packet.psn().value() as i32 - self.epsn.value() as i32,
+            false => packet.psn().distance_from(self.epsn),
+        };
+        match distance {
+            _ if distance < 0 && mutation::is(Mutation::DuplicateExecuted) => self.execute(operation, packet, r, ctx),
             0 => {
                 self.silence = Silence::No;
                 self.execute(operation, packet, r, ctx)
@@ -139,6 +145,7 @@ impl Responder {
             self.msn = self.msn.add(1);
         }
         if packet.bth().ack_req {
+            let psn = psn.add(u32::from(mutation::is(Mutation::AckOneTooMany)));
             self.responses.acknowledge(psn, self.msn, credit_code(r, ctx));
         }
         Ok(())
@@ -169,21 +176,8 @@ impl Responder {
         r: &mut Receiving<'_>,
         ctx: &mut Context<'_>,
     ) -> Result<(), Refusal> {
-        let atomic = packet.atomic_eth().ok_or(Refusal::InvalidRequest)?;
         self.may_execute(r, Access::REMOTE_ATOMIC)?;
-        // IBTA 9.4.5: the address is naturally aligned.
-        if atomic.va % 8 != 0 {
-            return Err(Refusal::InvalidRequest);
-        }
-        let target = ctx
-            .memory
-            .remote(r.pd, atomic.va, 8, atomic.rkey, Access::REMOTE_ATOMIC)
-            .map_err(|_| Refusal::RemoteAccess)?;
-        let original = match operation {
-            Operation::CompareSwap => target.atomic_cmp_swap(atomic.compare, atomic.swap_add),
-            _ => target.atomic_fetch_add(atomic.swap_add),
-        }
-        .ok_or(Refusal::RemoteAccess)?;
+        let original = change_word(operation, packet, r, ctx)?;
         self.msn = self.msn.add(1);
         self.responses.atomic(self.epsn, original, self.msn);
         self.epsn = self.epsn.next();
@@ -243,7 +237,12 @@ impl Responder {
                 let again = Read { psn, psns, va: reth.va, rkey: reth.rkey, len: reth.len };
                 self.responses.read_again(again, r.mtu, self.msn)
             }),
-            Operation::CompareSwap | Operation::FetchAdd => self.responses.atomic_again(psn, self.msn),
+            Operation::CompareSwap | Operation::FetchAdd => {
+                if mutation::is(Mutation::AtomicExecutedAgain) {
+                    let _ = change_word(operation, packet, r, ctx);
+                }
+                self.responses.atomic_again(psn, self.msn)
+            }
             _ => {
                 if packet.bth().ack_req {
                     let limit = self.responses.ack_limit(psn, self.epsn.sub(1));
@@ -254,6 +253,27 @@ impl Responder {
         };
         if answered { Handled::Done } else { Handled::Dropped(DropReason::DuplicateTooOld) }
     }
+}
+
+/// Carries out an atomic on the word it names; gives the old value.
+fn change_word(
+    operation: Operation,
+    packet: &Packet<'_>,
+    r: &Receiving<'_>,
+    ctx: &Context<'_>,
+) -> Result<u64, Refusal> {
+    let atomic = packet.atomic_eth().ok_or(Refusal::InvalidRequest)?;
+    // IBTA 9.4.5: the address is naturally aligned.
+    if atomic.va % 8 != 0 {
+        return Err(Refusal::InvalidRequest);
+    }
+    let target =
+        ctx.memory.remote(r.pd, atomic.va, 8, atomic.rkey, Access::REMOTE_ATOMIC).map_err(|_| Refusal::RemoteAccess)?;
+    match operation {
+        Operation::CompareSwap => target.atomic_cmp_swap(atomic.compare, atomic.swap_add),
+        _ => target.atomic_fetch_add(atomic.swap_add),
+    }
+    .ok_or(Refusal::RemoteAccess)
 }
 
 /// "No credits given", or what the free RECVs are worth.

@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::emit;
 use crate::io::{Transmit, TxClass, TxSink};
 use crate::memory::{Access, Pd};
+use crate::mutation::{self, Mutation};
 use crate::qp::peer::{Peer, opcode};
 use crate::qp::segment::{self, Position};
 use crate::qp::state::QpType;
@@ -217,6 +218,9 @@ impl Responses {
     /// The PSN up to which a duplicate SEND or WRITE with `psn` may be acknowledged: not past a READ or atomic behind
     /// it, whose response may be lost.
     pub(crate) fn ack_limit(&self, psn: Psn, newest: Psn) -> Psn {
+        if mutation::is(Mutation::AckPastRead) {
+            return newest;
+        }
         self.saved
             .iter()
             .map(Saved::psn)

@@ -8,6 +8,7 @@ use xroce_wire::{Operation, Packet, Psn};
 use crate::context::Context;
 use crate::drop::DropReason;
 use crate::event::EventKind;
+use crate::mutation::{self, Mutation};
 use crate::qp::inbound::{Inbound, Receiving, Refusal};
 use crate::qp::responder::Handled;
 
@@ -42,7 +43,7 @@ impl UcReceiver {
         ctx: &mut Context<'_>,
     ) -> Handled {
         let psn = packet.psn();
-        if psn != self.epsn {
+        if psn != self.epsn && !mutation::is(Mutation::UcGapIgnored) {
             r.counters.out_of_seq_request += 1;
             self.give_up(r);
         }
@@ -62,6 +63,9 @@ impl UcReceiver {
     fn give_up(&mut self, r: &mut Receiving<'_>) {
         if self.inbound.forget() {
             r.counters.uc_dropped_messages += 1;
+            if mutation::is(Mutation::UcRecvNotReused) {
+                r.rq.pop();
+            }
         }
     }
 
