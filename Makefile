@@ -1,5 +1,5 @@
 # `make` or `make help` lists the targets.
-.PHONY: help build demo test interop lint docs
+.PHONY: help build demo test interop sim lint docs
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -17,6 +17,12 @@ test: ## everything; what this machine cannot run is skipped with its reason and
 
 interop: ## the whole matrix against the kernel's rdma_rxe in guests (long)
 	@dev/interop
+
+SEED ?= 0
+SEEDS ?= 10000
+sim: ## the deterministic simulation: SEED=first seed (0), SEEDS=how many (10000)
+	@dev/deps
+	cargo run --release -p xroce-simulation -- --from $(SEED) --seeds $(SEEDS)
 
 lint: ## formatting and clippy
 	@dev/deps

@@ -2,10 +2,10 @@
 //!
 //! In: requests of the plan, completions. Out: posted work, violations.
 
+use xroce_transport::Instant;
 use xroce_transport::qp::state::{QpState, QpType};
 use xroce_transport::wc::{Wc, WcStatus};
 use xroce_transport::wr::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, WrId};
-use xroce_transport::Instant;
 use xroce_wire::{ImmData, Lkey, Rkey};
 
 use crate::buffer::{UNTOUCHED, message};
@@ -157,7 +157,9 @@ impl World<'_> {
         let peer = &self.ends[self.ends[index].peer];
         let remote = peer.layout.remote.len();
         let at = match work.verb {
-            Verb::Write(at) | Verb::WriteImm(at) | Verb::ReadTarget(at) => 8 * crate::generate::OWN_WORDS as usize + at as usize,
+            Verb::Write(at) | Verb::WriteImm(at) | Verb::ReadTarget(at) => {
+                8 * crate::generate::OWN_WORDS as usize + at as usize
+            }
             Verb::ReadStock(at) => peer.layout.stock + at as usize,
             Verb::CmpSwap { word, .. } | Verb::FetchAdd { word } => 8 * word as usize,
             _ => 0,
@@ -176,7 +178,8 @@ impl World<'_> {
         } else {
             0
         };
-        let base = if let Verb::SharedAdd { .. } = work.verb { SHARED_VA } else { iova(self.ends[index].peer, Area::Remote) };
+        let base =
+            if let Verb::SharedAdd { .. } = work.verb { SHARED_VA } else { iova(self.ends[index].peer, Area::Remote) };
         let (compare, operand) = self.operands(index, id, work.verb);
         let end = &self.ends[index];
         Op {
@@ -266,7 +269,8 @@ impl World<'_> {
             return broken(Rule::Completion, format!("a completion of {}, which does not exist", wc.qpn));
         };
         self.trace.line(self.now, || {
-            let (kind, id) = if wc.wr_id.0 & RECV_ID != 0 { ("RECV ", wc.wr_id.0 & !RECV_ID) } else { ("", wc.wr_id.0) };
+            let (kind, id) =
+                if wc.wr_id.0 & RECV_ID != 0 { ("RECV ", wc.wr_id.0 & !RECV_ID) } else { ("", wc.wr_id.0) };
             format!("end {end} completes {kind}{id}: {} ({} bytes)", wc.status, wc.byte_len)
         });
         if wc.wr_id.0 & RECV_ID != 0 { self.received(end, wc) } else { self.sent(end, wc) }
@@ -312,7 +316,10 @@ impl World<'_> {
         if verb == Verb::SendInv {
             let node = &self.nodes[self.ends[index].plan.node];
             if node.memory.invalidate_remote(node.pd, Rkey(inv)).is_ok() {
-                return broken(Rule::Memory, format!("the key of request {id} is alive after its SEND with Invalidate"));
+                return broken(
+                    Rule::Memory,
+                    format!("the key of request {id} is alive after its SEND with Invalidate"),
+                );
             }
         }
         self.check_flow_area(from)
@@ -345,6 +352,10 @@ impl World<'_> {
                     remote: peer[Area::Remote as usize],
                     recv: peer[Area::Recv as usize],
                 };
+                if !matches!(self.ends[self.ends[index].peer].state(), QpState::Rtr | QpState::Rts | QpState::Sqd) {
+                    // Nobody answers there, and what waited to be answered is gone.
+                    self.disturb(conn);
+                }
                 self.flows[index].check_failure(found, status, keys)?;
                 self.excuse(conn);
                 Ok(())
@@ -425,7 +436,5 @@ fn flags(work: &Work) -> SendFlags {
 /// `len` bytes at `va` as a list of `pieces`, some of which may be empty.
 fn split(va: u64, len: u32, pieces: u32, lkey: u32) -> Vec<Sge> {
     let cut = |i: u32| (u64::from(len) * u64::from(i * i) / u64::from(pieces * pieces)) as u32;
-    (0..pieces)
-        .map(|i| Sge { addr: va + u64::from(cut(i)), length: cut(i + 1) - cut(i), lkey: Lkey(lkey) })
-        .collect()
+    (0..pieces).map(|i| Sge { addr: va + u64::from(cut(i)), length: cut(i + 1) - cut(i), lkey: Lkey(lkey) }).collect()
 }

@@ -247,7 +247,6 @@ impl World<'_> {
     /// The connection may fail from now on.
     pub(crate) fn excuse(&mut self, conn: usize) {
         self.excused[conn] = true;
-        self.disturb(conn);
     }
 
     fn rekey(&mut self, index: usize, area: Area) -> Check {

@@ -210,9 +210,7 @@ impl End {
         }
         let access = match area {
             Area::Local | Area::Recv => Access::LOCAL_WRITE,
-            Area::Remote => {
-                Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
-            }
+            Area::Remote => Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
         };
         let key = self.buffer.register(&node.memory, node.pd, self.area(area), iova(index, area), access);
         *self.key_mut(area) = key.0;

@@ -146,11 +146,8 @@ impl Generator {
         ]);
         let first = self.up_to(0, nodes as u64 - 1) as usize;
         let own_peer = self.dice.chance(0.05);
-        let second = if self.dice.chance(0.05) {
-            first
-        } else {
-            (first + self.up_to(1, nodes as u64 - 1) as usize) % nodes
-        };
+        let second =
+            if self.dice.chance(0.05) { first } else { (first + self.up_to(1, nodes as u64 - 1) as usize) % nodes };
         let mut ends: Vec<EndPlan> = [first, second].iter().map(|node| self.end(*node)).collect();
         if own_peer {
             ends.truncate(1);
@@ -159,7 +156,8 @@ impl Generator {
         let count = ends.len();
         for (i, end) in ends.iter_mut().enumerate() {
             // Enough for the peer, and sometimes more.
-            end.max_dest_rd_atomic = depths[(i + 1) % count].max(1).saturating_add(self.dice.between(0, 2) as u8).min(16);
+            end.max_dest_rd_atomic =
+                depths[(i + 1) % count].max(1).saturating_add(self.dice.between(0, 2) as u8).min(16);
         }
         ConnPlan {
             kind,
@@ -259,7 +257,8 @@ impl Generator {
         let len = self.length(conn.mtu);
         let peer = (end.side + 1) % conn.ends.len();
         let peer_node = conn.ends[peer].node;
-        let mut verb = if conn.kind == QpType::Uc { self.uc_verb(end.conn, peer, len) } else { self.rc_verb(conn, len) };
+        let mut verb =
+            if conn.kind == QpType::Uc { self.uc_verb(end.conn, peer, len) } else { self.rc_verb(conn, len) };
         if let Verb::SharedAdd { .. } = verb {
             let bit = self.bits[peer_node];
             self.bits[peer_node] += 1;

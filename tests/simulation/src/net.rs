@@ -71,7 +71,8 @@ impl Net {
         let times = self.times_sent.entry(identity).or_insert(0);
         *times += 1;
         let place = (identity.end as u64) << 56 ^ u64::from(identity.session) << 48 ^ u64::from(identity.opcode) << 40;
-        let mut dice = Rng::stream(self.seed ^ times.wrapping_mul(0xD134_2543_DE82_EF95), place ^ u64::from(identity.psn));
+        let mut dice =
+            Rng::stream(self.seed ^ times.wrapping_mul(0xD134_2543_DE82_EF95), place ^ u64::from(identity.psn));
         let weather = &self.weather;
         let lost = dice.chance(weather.loss);
         let again = dice.chance(weather.duplicate);

@@ -62,8 +62,9 @@ impl World<'_> {
         if self.lossy(index) || matches!(end.state(), QpState::Reset) {
             return Ok(());
         }
-        // Without a timer nobody notices that an answer was lost.
-        let deaf = flow.kind == QpType::Rc && end.plan.timeout == 0 && flow.wire.is_harmed();
+        // Without a timer nobody notices that an answer was lost, or will never come.
+        let answers = matches!(self.ends[end.peer].state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
+        let deaf = flow.kind == QpType::Rc && end.plan.timeout == 0 && (flow.wire.is_harmed() || !answers);
         if deaf {
             return Ok(());
         }

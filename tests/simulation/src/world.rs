@@ -257,8 +257,15 @@ impl<'p> World<'p> {
         let request = opcode.operation().is_some_and(|operation| operation.is_request());
         self.trace.packet(self.now, "sends", end, self.ends[end].peer, &packet);
         if request {
+            if !matches!(self.ends[self.ends[end].peer].state(), QpState::Rtr | QpState::Rts | QpState::Sqd) {
+                // Nobody answers there, and what waited to be answered is gone.
+                self.disturb(self.ends[end].id.conn);
+            }
             let flow = &mut self.flows[end];
             flow.wire.request(self.now, &packet, &flow.ops, self.ends[end].state() == QpState::Sqd)?;
+        } else if self.plan.nodes[node].tx_ns == 0 {
+            // With a port that keeps responses back, this may be the answer to an earlier packet.
+            self.flows[self.ends[end].peer].wire.answered(&packet)?;
         }
         let sender = &self.ends[end];
         let session = sender.session;
@@ -357,6 +364,8 @@ impl<'p> World<'p> {
                 if packet.opcode().operation().is_some_and(|operation| operation.is_response()) {
                     self.trace.packet(self.now, "gets", receiver, frame.end, &packet);
                     self.flows[receiver].wire.response(self.now, &packet);
+                } else {
+                    self.flows[frame.end].wire.request_arrives(&packet);
                 }
             }
         }

@@ -172,7 +172,10 @@ impl Flow {
         let index = self.settled + ahead;
         let success = wc.status.is_success();
         if self.failed && (ahead > 0 || success) {
-            return broken(Rule::Completion, format!("{} completes out of order after an error: {}", wc.wr_id, wc.status));
+            return broken(
+                Rule::Completion,
+                format!("{} completes out of order after an error: {}", wc.wr_id, wc.status),
+            );
         }
         if let Some(skipped) = open[..ahead].iter().find(|op| op.signaled) {
             return broken(Rule::Completion, format!("{} completes before request {}", wc.wr_id, skipped.id));

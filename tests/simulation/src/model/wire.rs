@@ -57,6 +57,8 @@ pub(crate) struct WireView {
     pub(crate) drained: bool,
     /// Messages whose first packet left in SQD.
     begun_in_sqd: u32,
+    /// The request packet that reached the peer last.
+    last_arrival: Option<i64>,
 }
 
 impl WireView {
@@ -76,6 +78,7 @@ impl WireView {
             disturbed: false,
             drained: false,
             begun_in_sqd: 0,
+            last_arrival: None,
         }
     }
 
@@ -165,7 +168,10 @@ impl WireView {
         if let Some(until) = self.rnr_until
             && now < until
         {
-            return broken(Rule::Wait, format!("request {} is sent {} ns before the RNR wait ends", op.id, until - now));
+            return broken(
+                Rule::Wait,
+                format!("request {} is sent {} ns before the RNR wait ends", op.id, until - now),
+            );
         }
         if self.rnr_naks > u32::from(self.limits.rnr_retry) && self.limits.rnr_retry < 7 {
             return broken(Rule::Limit, format!("request {} is sent after {} RNR NAKs", op.id, self.rnr_naks));
@@ -229,6 +235,28 @@ impl WireView {
             Some(reth) if !write || !first || (reth.va, reth.len) != (op.va, op.len) => wrong("has the wrong RETH"),
             None if write && first => wrong("has no RETH"),
             _ => Ok(()),
+        }
+    }
+
+    /// A request packet arrives unharmed at the peer.
+    pub(crate) fn request_arrives(&mut self, packet: &Packet<'_>) {
+        self.last_arrival = Some(self.position(packet.psn()));
+    }
+
+    /// The peer answers the request that reached it last. An ACK for a duplicate must not reach past a READ or atomic
+    /// behind it, whose answer may be lost (IBTA 9.7.5.1.4).
+    pub(crate) fn answered(&self, packet: &Packet<'_>) -> Check {
+        let Some(Syndrome::Ack { .. }) = packet.aeth().map(|aeth| aeth.syndrome) else { return Ok(()) };
+        let (Some(Operation::Acknowledge), Some(asked)) = (packet.opcode().operation(), self.last_arrival) else {
+            return Ok(());
+        };
+        let at = self.position(packet.psn());
+        match self.unanswered.iter().find(|(next, _)| (asked + 1..=at).contains(&(*next as i64))) {
+            None => Ok(()),
+            Some((read, _)) => broken(
+                Rule::Wait,
+                format!("packet {asked} is answered by an ACK of {at}, past the READ or atomic at {read}"),
+            ),
         }
     }
 
