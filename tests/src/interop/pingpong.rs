@@ -119,9 +119,10 @@ fn wait_for_listener(namespace: &str) {
     }
 }
 
-/// State 0A is LISTEN.
-fn listening(table: &str, port: &str) -> bool {
-    table.lines().any(|line| line.contains(port) && line.split_whitespace().nth(3) == Some("0A"))
+/// Whether `table`, in the form of /proc/net/tcp, has a listener on `port`, which is written as there: ":490C ".
+pub fn listening(table: &str, port: &str) -> bool {
+    const LISTEN: &str = "0A";
+    table.lines().any(|line| line.contains(port) && line.split_whitespace().nth(3) == Some(LISTEN))
 }
 
 fn wait_in_guest(station: &Station) {

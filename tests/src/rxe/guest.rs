@@ -83,6 +83,8 @@ pub struct Options {
     pub mtu: Mtu,
     /// Virtual CPUs (a user-mode guest always has one).
     pub cpus: u32,
+    /// Queue pairs of its interface (a user-mode guest always has one).
+    pub queues: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
     /// Checksum and segmentation offload on the virtual wire, as a stock virtual machine has it.
@@ -92,9 +94,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// Two CPUs, 1 GiB, no offload, nothing shared.
+    /// Two CPUs, one queue pair, 1 GiB, no offload, nothing shared.
     pub fn new(kernel: Kernel, mtu: Mtu) -> Self {
-        Self { kernel, mtu, cpus: 2, memory_mib: 1024, offload: false, share: None }
+        Self { kernel, mtu, cpus: 2, queues: 1, memory_mib: 1024, offload: false, share: None }
     }
 }
 
@@ -198,7 +200,7 @@ impl Guest {
             c
         } else {
             let mut c = script("boot");
-            c.args(["--smp", &options.cpus.to_string()]);
+            c.args(["--smp", &options.cpus.to_string(), "--queues", &options.queues.to_string()]);
             c.args(["--offload", if options.offload { "on" } else { "off" }]);
             if let Some(share) = &options.share {
                 c.arg("--share").arg(share);
