@@ -16,7 +16,9 @@ pub type Outcome = Result<(), Box<dyn Error>>;
 /// The value of `--device`, if it was given.
 pub fn device_argument() -> Option<String> {
     let mut arguments = std::env::args().skip_while(|a| a != "--device");
-    arguments.nth(1)
+    arguments.next()?;
+    // Without a name no device opens, and the error lists those that would.
+    Some(arguments.next().unwrap_or_default())
 }
 
 /// Two open devices that can reach each other.

@@ -34,8 +34,8 @@ pub enum AttachError {
     },
     /// Another program is there.
     #[error(
-        "the interface already carries an XDP program (id {program_id}): stop the program that put it there, or \
-         remove it with `ip link set dev IF xdp off`"
+        "the interface already carries an XDP program (id {program_id}): stop the process that put it there (another \
+         xroce: one process owns an interface), or, where none holds it, `ip link set dev IF xdp off`"
     )]
     InUse {
         /// The kernel's id of that program as `bpftool prog` lists it, 0 when it could not be read.

@@ -76,7 +76,9 @@ fn explain(effective: Option<u64>, needed: &[Capability]) -> String {
     let missing = effective.map(|mask| missing_from(mask, needed));
     match missing {
         Some(missing) if !missing.is_empty() => {
-            format!("missing {}: run as root, or grant it with `setcap {all}+ep PROGRAM`", list(&missing))
+            // The kernel does not ask for the last one here, but without it the frames' memory may exceed RLIMIT_MEMLOCK.
+            let remedy = format!("`setcap {all},cap_ipc_lock+ep PROGRAM`");
+            format!("missing {}: run as root, or grant it with {remedy}", list(&missing))
         }
         _ => format!(
             "{} is needed and held, yet the kernel refuses: it must be held in the initial user namespace, and a \
@@ -101,6 +103,7 @@ mod tests {
         let all_but_raw = !(1u64 << 13);
         let text = explain(Some(all_but_raw), &Capability::ALL);
         assert!(text.starts_with("missing CAP_NET_RAW: "), "{text}");
+        assert!(text.contains("setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep"), "{text}");
         let text = explain(Some(0), &Capability::ALL);
         assert!(text.starts_with("missing CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF: "), "{text}");
     }

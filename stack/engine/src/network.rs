@@ -140,7 +140,7 @@ impl FixedNetwork {
             return Err(ResolveError::SourceNotOurs { gid: src, interface: interface() });
         }
         let (kind, dst_mac) = if self.addresses.contains(&to) {
-            (NextHopKind::Local { ifindex: 0 }, Mac::ZERO)
+            (NextHopKind::Local, Mac::ZERO)
         } else {
             let unknown =
                 || ResolveError::NoAnswer { neighbour: to, interface: interface(), dst, waited: Duration::ZERO };
@@ -190,7 +190,7 @@ mod tests {
         let hop = n.resolve(gid("192.0.2.1"), gid("192.0.2.2")).unwrap();
         assert_eq!((hop.kind, hop.dst_mac.0), (NextHopKind::OnLink, [2, 0, 0, 0, 0, 2]));
         let own = n.resolve(gid("192.0.2.1"), gid("192.0.2.1")).unwrap();
-        assert!(matches!(own.kind, NextHopKind::Local { .. }));
+        assert_eq!(own.kind, NextHopKind::Local);
         let stranger = n.resolve(gid("192.0.2.1"), gid("192.0.2.3"));
         assert!(matches!(stranger, Err(ResolveError::NoAnswer { .. })));
         let mixed = n.resolve(gid("192.0.2.1"), gid("2001:db8::1"));

@@ -41,7 +41,7 @@ pub const MAX_DUE: usize = 64;
 pub enum Route<'a> {
     /// Onto the wire, behind this link header (14 bytes, 18 with a VLAN tag).
     Wire(&'a [u8]),
-    /// Back into the stack: the destination is an address of this host.
+    /// Back into the stack: the destination is an address of our own interface.
     Local,
 }
 
@@ -50,11 +50,8 @@ pub enum Route<'a> {
 pub enum PathState {
     /// Frames can be sent.
     Ready,
-    /// Packets loop inside this host.
-    Local {
-        /// The interface that holds the destination address.
-        ifindex: u32,
-    },
+    /// Packets loop inside the stack.
+    Local,
     /// Nothing can be sent now.
     Unresolved {
         /// Since when.
@@ -427,7 +424,7 @@ impl PathTable {
 
     /// The paths whose frames go to this neighbour.
     fn through(&self, address: IpAddr) -> Vec<PathId> {
-        let is_local = |hop: &NextHop| matches!(hop.kind, NextHopKind::Local { .. });
+        let is_local = |hop: &NextHop| hop.kind == NextHopKind::Local;
         self.ids(|cold| cold.hop.as_ref().is_some_and(|hop| hop.neighbour == address && !is_local(hop)))
     }
 }
@@ -435,8 +432,8 @@ impl PathTable {
 impl Cold {
     fn open(&mut self, hop: &NextHop) -> Hot {
         match hop.kind {
-            NextHopKind::Local { ifindex } => {
-                self.state = PathState::Local { ifindex };
+            NextHopKind::Local => {
+                self.state = PathState::Local;
                 Hot::Local
             }
             NextHopKind::OnLink | NextHopKind::Gateway(_) => {
@@ -462,7 +459,7 @@ impl Cold {
         let asked = self.asked.filter(|_| !self.dirty)?;
         let by_age = match self.state {
             PathState::Unresolved { .. } => asked + RETRY_INTERVAL,
-            PathState::Ready | PathState::Local { .. } => asked + CONFIRM_INTERVAL,
+            PathState::Ready | PathState::Local => asked + CONFIRM_INTERVAL,
         };
         match (self.suspect, self.probed) {
             (false, _) => Some(by_age),

@@ -156,7 +156,29 @@ fn text(out: &mut impl Write, report: &Report) -> io::Result<()> {
         let label = if i == 0 { "GIDs" } else { "" };
         writeln!(out, "  {label:<10}  {:>3}  {}", gid.index, gid.gid)?;
     }
+    if report.gids.is_empty() {
+        writeln!(out, "  GIDs        none: give it an address (`ip addr add 192.0.2.1/24 dev {device}`)")?;
+    }
     let Limits { max_qp, max_qp_wr, max_cqe, max_sge, max_inline_data, max_mr, max_msg_sz, .. } = limits;
     writeln!(out, "  limits      {max_qp} QPs of {max_qp_wr} WRs, {max_cqe} CQEs, {max_sge} SGEs, {max_mr} MRs")?;
     writeln!(out, "              messages up to {max_msg_sz} B, inline up to {max_inline_data} B")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xroce::Device;
+    use xroce_port::sim::{PipeConfig, loop_pair};
+
+    #[test]
+    fn a_device_without_an_address_is_told_what_to_do() {
+        for (addresses, told) in [(&[][..], true), (&["192.0.2.1".parse().unwrap()][..], false)] {
+            let (port, _other_end) = loop_pair(&PipeConfig::default()).unwrap();
+            let context = Device::on_port(Box::new(port), addresses).open().unwrap();
+            let mut out = Vec::new();
+            text(&mut out, &report(&context)).unwrap();
+            let out = String::from_utf8(out).unwrap();
+            assert_eq!(out.contains("none: give it an address (`ip addr add"), told, "{out}");
+        }
+    }
 }

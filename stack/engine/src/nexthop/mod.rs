@@ -38,11 +38,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// What the next station is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextHopKind {
-    /// The destination is an address of this host, and packets to it must not go on the wire.
-    Local {
-        /// The interface that holds the address. When it is ours, packets loop inside the stack.
-        ifindex: u32,
-    },
+    /// The destination is an address of our own interface: packets to it loop inside and never go on the wire.
+    Local,
     /// The destination itself.
     OnLink,
     /// A router.
@@ -130,7 +127,7 @@ impl Resolver {
     pub fn look_up(&self, src: Gid, dst: Gid) -> Result<Lookup, ResolveError> {
         let link = self.link()?;
         let unicast = match self.way(&link, src, dst)? {
-            Way::Local { ifindex } if ifindex == self.ifindex => return Ok(Lookup::Known(local(&link, ifindex, dst))),
+            Way::Local { ifindex } if ifindex == self.ifindex => return Ok(Lookup::Known(local(&link, dst))),
             Way::Local { ifindex } => {
                 return Err(ResolveError::LocalElsewhere { dst, holder: self.name_of(ifindex), interface: link.name });
             }
@@ -264,9 +261,9 @@ impl Resolver {
     }
 }
 
-fn local(link: &LinkFacts, ifindex: u32, dst: Gid) -> NextHop {
+fn local(link: &LinkFacts, dst: Gid) -> NextHop {
     NextHop {
-        kind: NextHopKind::Local { ifindex },
+        kind: NextHopKind::Local,
         neighbour: dst.to_ip(),
         dst_mac: Mac::ZERO,
         src_mac: link.mac,

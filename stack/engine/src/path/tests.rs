@@ -95,9 +95,9 @@ fn a_new_path_is_due_at_once_and_opens_when_the_answer_comes() {
 fn local_paths_loop() {
     let now = Instant::now();
     let mut table = PathTable::default();
-    let local = NextHop { kind: NextHopKind::Local { ifindex: 3 }, ..hop("10.0.0.1", Mac::ZERO) };
+    let local = NextHop { kind: NextHopKind::Local, ..hop("10.0.0.1", Mac::ZERO) };
     let id = table.insert(gid("10.0.0.1"), gid("10.0.0.1"), 0, &local, now);
-    assert_eq!((table.route(id), table.state(id)), (Some(Route::Local), Some(PathState::Local { ifindex: 3 })));
+    assert_eq!((table.route(id), table.state(id)), (Some(Route::Local), Some(PathState::Local)));
     // What the neighbour table says of our own address is nothing to a local path.
     table.apply(&Change::NeighbourChanged { address: ip("10.0.0.1"), mac: Some(PEER) }, now);
     assert_eq!(table.route(id), Some(Route::Local));

@@ -50,7 +50,7 @@ pub enum TalkError {
     #[error("the connection to the other end: {0}")]
     Broken(#[from] io::Error),
     /// The other end closed.
-    #[error("the other end is gone; it says why")]
+    #[error("the other end is gone; look there for the reason")]
     Gone,
     /// The other end refuses.
     #[error("the other end: {0}")]
@@ -281,7 +281,8 @@ mod tests {
         let server = server.listen().unwrap();
         assert!(!server.heard());
         drop(client);
-        assert!(matches!(server.next(), Err(TalkError::Gone)));
+        let gone = server.next().unwrap_err();
+        assert!(matches!(gone, TalkError::Gone) && gone.to_string().contains("look there"), "{gone}");
         assert!(server.heard());
     }
 
