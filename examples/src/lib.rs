@@ -5,13 +5,35 @@
 //! take its inner wire. This file has what they share, so that each example shows its one idea only.
 
 use std::error::Error;
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 use xroce::port::sim::{PipeConfig, loop_pair};
 use xroce::{Access, ConnectOptions, Context, Cq, Device, Mr, Pd, Psn, Qp, QpInitAttr, QpType, Wc, WcStatus};
 
 /// What an example's `main` returns.
-pub type Outcome = Result<(), Box<dyn Error>>;
+pub type Outcome = Result<(), Failure>;
+
+/// Any error, shown in words: `main` prints what it returns by `Debug`.
+pub struct Failure(Box<dyn Error>);
+
+impl<E: Into<Box<dyn Error>>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure(error.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 /// The value of `--device`, if it was given.
 pub fn device_argument() -> Option<String> {
