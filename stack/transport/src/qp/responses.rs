@@ -139,15 +139,23 @@ impl Responses {
     pub(crate) fn acknowledge(&mut self, psn: Psn, msn: Msn, credits: u8) {
         let ack = Response::Acknowledge { psn, syndrome: Syndrome::Ack { credits }, msn };
         match self.queue.back_mut() {
+            // One for a duplicate may have to stop short of what is owed already.
+            Some(Response::Acknowledge { psn: owed, syndrome: Syndrome::Ack { .. }, .. })
+                if owed.distance_from(psn) > 0 => {}
             Some(back @ Response::Acknowledge { syndrome: Syndrome::Ack { .. }, .. }) => *back = ack,
             _ => self.push(ack),
         }
     }
 
-    /// The request with `psn` is refused. The NAK acknowledges what lies before, so a waiting ACK is not needed.
+    /// The request with `psn` is refused. The NAK acknowledges what lies before, so a waiting ACK is not needed, nor is
+    /// a NAK that waits at the end: the newer one says as much.
     pub(crate) fn nak(&mut self, psn: Psn, msn: Msn, syndrome: Syndrome) {
         self.drop_trailing_ack();
-        self.push(Response::Acknowledge { psn, syndrome, msn });
+        let nak = Response::Acknowledge { psn, syndrome, msn };
+        match self.queue.back_mut() {
+            Some(back @ Response::Acknowledge { .. }) => *back = nak,
+            _ => self.push(nak),
+        }
     }
 
     /// A new READ is to be answered.
@@ -235,7 +243,8 @@ impl Responses {
         self.saved.push_back(saved);
     }
 
-    /// READs and atomics are bounded by `resources` each way; ACKs merge; so this never grows beyond what was reserved.
+    /// READs and atomics are bounded by `resources` each way, ACKs and NAKs between them merge; so this never grows beyond
+    /// what was reserved.
     fn push(&mut self, response: Response) {
         debug_assert!(self.queue.len() < self.queue.capacity());
         self.queue.push_back(response);

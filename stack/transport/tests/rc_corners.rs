@@ -1,0 +1,76 @@
+//! Corners of RC that only odd timing reaches: repeated and late packets, a port without room, changes in SQD, a dead CQ.
+
+mod common;
+
+use common::{Frame, Pair, Setup};
+use xroce_transport::wc::WcStatus;
+use xroce_transport::wr::SendOp;
+use xroce_transport::DropReason;
+use xroce_wire::Operation;
+
+const OK: WcStatus = WcStatus::Success;
+
+fn write(pair: &mut Pair, id: u64, len: u32) {
+    let (va, rkey) = (pair.b.at(0), pair.b.rkey());
+    let sges = [pair.a.sge(0, len)];
+    pair.post_a(id, SendOp::Write { va, rkey }, &sges);
+}
+
+fn read(pair: &mut Pair, id: u64, len: u32) {
+    let (va, rkey) = (pair.b.at(0), pair.b.rkey());
+    let sges = [pair.a.sge(0, len)];
+    pair.post_a(id, SendOp::Read { va, rkey }, &sges);
+}
+
+/// Takes what is on the wire.
+fn frames(pair: &mut Pair) -> Vec<Frame> {
+    pair.transmit();
+    pair.wire.drain(..).collect()
+}
+
+#[test]
+fn naks_that_wait_for_the_port_are_one() {
+    let mut pair = Pair::new(Setup { max_dest_rd_atomic: 0, ..Setup::default() });
+    for id in 0..3 {
+        write(&mut pair, id, 8);
+    }
+    let sent = frames(&mut pair);
+    pair.deliver(&sent[0]).unwrap();
+    // The first again and the third, over and over, before B can send anything.
+    for _ in 0..200 {
+        assert_eq!(pair.deliver(&sent[2]), Err(DropReason::PsnAhead));
+        let _ = pair.deliver(&sent[0]);
+    }
+    let answers = frames(&mut pair);
+    assert!(answers.len() <= 2, "{} answers", answers.len());
+
+    let mut pair = Pair::new(Setup { max_dest_rd_atomic: 0, ..Setup::default() });
+    let sges = [pair.a.sge(0, 8)];
+    pair.post_a(1, SendOp::Send, &sges);
+    let sent = frames(&mut pair);
+    for _ in 0..200 {
+        assert_eq!(pair.deliver(&sent[0]), Err(DropReason::ReceiverNotReady));
+    }
+    assert_eq!(frames(&mut pair).len(), 1);
+}
+
+#[test]
+fn a_repeated_request_does_not_take_the_place_of_a_newer_ack() {
+    let mut pair = Pair::new(Setup { timeout: 0, ..Setup::default() });
+    write(&mut pair, 1, 8);
+    let first = frames(&mut pair).remove(0);
+    pair.deliver(&first).unwrap();
+    let lost = frames(&mut pair);
+    assert_eq!(lost[0].op(), Operation::Acknowledge);
+    read(&mut pair, 2, 8);
+    let request = frames(&mut pair).remove(0);
+    pair.deliver(&request).unwrap();
+    let response = frames(&mut pair).remove(0);
+    pair.deliver(&response).unwrap();
+    write(&mut pair, 3, 8);
+    let third = frames(&mut pair).remove(0);
+    pair.deliver(&third).unwrap();
+    let _ = pair.deliver(&first);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, OK), (2, OK), (3, OK)]);
+}
