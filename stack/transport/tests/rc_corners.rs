@@ -3,10 +3,11 @@
 mod common;
 
 use common::{Frame, Pair, Setup};
+use xroce_transport::qp::state::QpState;
 use xroce_transport::wc::WcStatus;
 use xroce_transport::wr::SendOp;
 use xroce_transport::DropReason;
-use xroce_wire::Operation;
+use xroce_wire::{Lkey, Operation};
 
 const OK: WcStatus = WcStatus::Success;
 
@@ -26,6 +27,10 @@ fn read(pair: &mut Pair, id: u64, len: u32) {
 fn frames(pair: &mut Pair) -> Vec<Frame> {
     pair.transmit();
     pair.wire.drain(..).collect()
+}
+
+fn state(pair: &Pair, a_side: bool) -> QpState {
+    if a_side { pair.a.qp.state.load() } else { pair.b.qp.state.load() }
 }
 
 #[test]
@@ -73,4 +78,18 @@ fn a_repeated_request_does_not_take_the_place_of_a_newer_ack() {
     let _ = pair.deliver(&first);
     pair.run();
     assert_eq!(pair.a.statuses(), [(1, OK), (2, OK), (3, OK)]);
+}
+
+#[test]
+fn a_late_copy_of_an_answered_read_is_harmless_when_its_memory_is_gone() {
+    let mut pair = Pair::new(Setup::default());
+    read(&mut pair, 1, 3000);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, OK)]);
+    let request = pair.trace.iter().find(|f| f.op() == Operation::ReadRequest).unwrap().clone();
+    let _grace = pair.b.mem.deregister(Lkey(pair.b.key)).unwrap();
+    let _ = pair.deliver(&request);
+    pair.run();
+    assert_eq!(state(&pair, false), QpState::Rts);
+    assert!(pair.b.ep.poll_event().is_none());
 }

@@ -10,7 +10,7 @@ use xroce_wire::{AethRepr, AtomicAckRepr, Headers, Msn, NakCode, Operation, Path
 use crate::context::Context;
 use crate::emit;
 use crate::io::{Transmit, TxClass, TxSink};
-use crate::memory::{Access, Pd};
+use crate::memory::{Access, MemRef, Pd};
 use crate::qp::peer::{Peer, opcode};
 use crate::qp::segment::{self, Position};
 use crate::qp::state::QpType;
@@ -263,7 +263,22 @@ impl Responses {
                 headers.atomic_ack = Some(AtomicAckRepr { original });
                 (headers, ack)
             }
-            Response::Read { read, sent, msn, .. } => return self.poll_read((read, sent, msn), peer, pd, ctx, sink),
+            Response::Read { read, sent, msn, request } => {
+                // The key and the range were checked as a whole; they must still hold for every packet.
+                if let Ok(source) = ctx.memory.remote(pd, read.va, read.len, read.rkey, Access::REMOTE_READ) {
+                    return self.poll_read((read, sent, msn), &source, peer, sink);
+                }
+                if request.again {
+                    // It was answered in full, and its owner may rightly have taken the memory back since: a copy that
+                    // comes late ends nothing (IBTA 9.7.5.1.4). A peer that did lose the answer runs out of retries.
+                    self.queue.pop_front();
+                    return self.poll(peer, pd, ctx, sink);
+                }
+                let syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
+                self.queue.clear();
+                self.push(Response::Acknowledge { psn: read.psn.add(sent), syndrome, msn });
+                return Reply::ReadFault;
+            }
         };
         let len = headers.packet_len(0);
         let Some(out) = sink.reserve(peer.path.path, len, TxClass::Response) else { return Reply::Blocked };
@@ -276,9 +291,8 @@ impl Responses {
     fn poll_read<S: TxSink>(
         &mut self,
         (read, sent, msn): (Read, u32, Msn),
+        source: &MemRef,
         peer: &Peer,
-        pd: Pd,
-        ctx: &Context<'_>,
         sink: &mut S,
     ) -> Reply {
         let psn = read.psn.add(sent);
@@ -289,19 +303,9 @@ impl Responses {
         let payload = segment::payload_len(read.len, peer.mtu, sent);
         let len = headers.packet_len(payload);
         let offset = u64::from(sent) * peer.mtu.bytes() as u64;
-        // The key and the range were checked as a whole; they must still hold for every packet.
-        let source = match ctx.memory.remote(pd, read.va, read.len, read.rkey, Access::REMOTE_READ) {
-            Ok(source) => source,
-            Err(_) => {
-                let syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
-                self.queue.clear();
-                self.push(Response::Acknowledge { psn, syndrome, msn });
-                return Reply::ReadFault;
-            }
-        };
         let Some(out) = sink.reserve(peer.path.path, len, TxClass::Response) else { return Reply::Blocked };
         let Ok(()) = emit::packet::<core::convert::Infallible>(&headers, payload, out, |writer| {
-            writer.copy(&source, offset as usize, payload);
+            writer.copy(source, offset as usize, payload);
             Ok(())
         });
         if position.ends() {
