@@ -3,13 +3,18 @@
 mod common;
 
 use common::{Frame, Pair, Setup};
-use xroce_transport::qp::state::QpState;
+use xroce_transport::memory::Access;
+use xroce_transport::qp::state::{QpAttr, QpState};
 use xroce_transport::wc::WcStatus;
 use xroce_transport::wr::SendOp;
 use xroce_transport::DropReason;
 use xroce_wire::{Lkey, Operation};
 
 const OK: WcStatus = WcStatus::Success;
+
+fn to(state: QpState) -> QpAttr {
+    QpAttr { qp_state: Some(state), ..QpAttr::default() }
+}
 
 fn write(pair: &mut Pair, id: u64, len: u32) {
     let (va, rkey) = (pair.b.at(0), pair.b.rkey());
@@ -92,4 +97,19 @@ fn a_late_copy_of_an_answered_read_is_harmless_when_its_memory_is_gone() {
     pair.run();
     assert_eq!(state(&pair, false), QpState::Rts);
     assert!(pair.b.ep.poll_event().is_none());
+}
+
+#[test]
+fn a_read_is_not_repeated_once_the_queue_pair_forbids_reads() {
+    let mut pair = Pair::new(Setup::default());
+    read(&mut pair, 1, 8);
+    pair.run();
+    let request = pair.trace.iter().find(|f| f.op() == Operation::ReadRequest).unwrap().clone();
+    let sent = pair.trace.len();
+    let attr = QpAttr { qp_access_flags: Some(Access::REMOTE_WRITE), ..to(QpState::Rts) };
+    pair.modify(false, &attr, false).unwrap();
+    assert!(pair.deliver(&request).is_err());
+    pair.run();
+    assert_eq!(pair.trace.len(), sent, "nothing was read again");
+    assert_eq!(state(&pair, false), QpState::Rts);
 }

@@ -238,6 +238,8 @@ impl Responder {
         }
         let psn = packet.psn();
         let answered = match operation {
+            // Read anew from memory, so what is allowed now counts.
+            Operation::ReadRequest if !r.access.contains(Access::REMOTE_READ) => false,
             Operation::ReadRequest => packet.reth().is_some_and(|reth| {
                 let psns = segment::packets(reth.len, r.mtu);
                 let again = Read { psn, psns, va: reth.va, rkey: reth.rkey, len: reth.len };
