@@ -113,3 +113,21 @@ fn a_read_is_not_repeated_once_the_queue_pair_forbids_reads() {
     assert_eq!(pair.trace.len(), sent, "nothing was read again");
     assert_eq!(state(&pair, false), QpState::Rts);
 }
+
+#[test]
+fn what_the_peer_is_owed_outlives_a_change_of_max_dest_rd_atomic() {
+    let mut pair = Pair::new(Setup { timeout: 0, ..Setup::default() });
+    read(&mut pair, 1, 3000);
+    let request = frames(&mut pair).remove(0);
+    pair.deliver(&request).unwrap();
+    pair.modify(false, &to(QpState::Sqd), false).unwrap();
+    for n in [16, 1] {
+        pair.modify(false, &QpAttr { max_dest_rd_atomic: Some(n), ..to(QpState::Sqd) }, false).unwrap();
+    }
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, OK)]);
+    let sent = pair.trace.len();
+    pair.deliver(&request).unwrap();
+    pair.run();
+    assert_eq!(pair.trace.len(), sent + 3, "a duplicate is answered");
+}

@@ -62,13 +62,14 @@ impl Responder {
     pub(crate) fn reset(&mut self, rq_psn: Psn, max_dest_rd_atomic: u8) {
         (self.epsn, self.msn, self.silence) = (rq_psn, Msn::new(0), Silence::No);
         self.inbound.forget();
+        self.responses.clear();
         self.set_max_dest_rd_atomic(max_dest_rd_atomic);
     }
 
-    /// Changes the resources for READs and atomics; what was kept for duplicates is forgotten.
+    /// Changes the resources for READs and atomics. What the peer is owed stays owed.
     pub(crate) fn set_max_dest_rd_atomic(&mut self, value: u8) {
         self.max_dest_rd_atomic = value;
-        self.responses.reset(value);
+        self.responses.resize(value);
     }
 
     /// The PSN that the next new request has.

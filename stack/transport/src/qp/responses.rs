@@ -105,17 +105,17 @@ pub(crate) struct Responses {
 }
 
 impl Responses {
-    /// Room for a peer with this many READs and atomics outstanding.
-    pub(crate) fn reset(&mut self, max_dest_rd_atomic: u8) {
+    /// Room for a peer with this many READs and atomics outstanding. What waits, and what is kept, stays: the peer may
+    /// not have its answer yet. Of what is kept beyond the new room the oldest goes, as the peer goes on.
+    pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
         self.resources = match max_dest_rd_atomic {
             0 => 0,
             n => usize::from(n).next_power_of_two(),
         };
-        self.queue.clear();
-        self.saved.clear();
-        // New requests and duplicates of kept ones, each up to `resources`, an ACK between any two, and a NAK.
-        self.queue.reserve(4 * self.resources + 4);
-        self.saved.reserve(self.resources);
+        // New requests and duplicates of kept ones, each up to `resources`, a NAK and an ACK before each, and at the end.
+        let kept = self.resources.max(self.saved.len());
+        self.queue.reserve((6 * kept + 4).saturating_sub(self.queue.len()));
+        self.saved.reserve((kept + 1).saturating_sub(self.saved.len()));
     }
 
     /// Nothing more is answered.
@@ -234,7 +234,7 @@ impl Responses {
     }
 
     fn remember(&mut self, saved: Saved) {
-        if self.saved.len() >= self.resources
+        while self.saved.len() >= self.resources
             && let Some(old) = self.saved.pop_front()
         {
             // The peer went on beyond it, so it has the answer; a duplicate that waits is not needed any more.
