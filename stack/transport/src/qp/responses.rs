@@ -183,7 +183,7 @@ impl Responses {
                 && again.va == read.va.wrapping_add(offset)
                 && offset + u64::from(again.len) <= u64::from(read.len)
         };
-        let Some(original) = self.saved.iter().find_map(|s| match s {
+        let Some(original) = self.saved.iter().rev().find_map(|s| match s {
             Saved::Read(read) if inside(read) => Some(read.psn),
             _ => None,
         }) else {
@@ -204,7 +204,8 @@ impl Responses {
 
     /// An atomic that was executed before. `false` if its result is not kept any more.
     pub(crate) fn atomic_again(&mut self, psn: Psn, msn: Msn) -> bool {
-        let Some(original) = self.saved.iter().find_map(|s| match s {
+        // The newest first: numbers come round, and one of the round before may still be kept.
+        let Some(original) = self.saved.iter().rev().find_map(|s| match s {
             Saved::Atomic { psn: p, original } if *p == psn => Some(*original),
             _ => None,
         }) else {
