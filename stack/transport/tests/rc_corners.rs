@@ -6,8 +6,8 @@ use common::{Frame, Pair, Setup};
 use xroce_transport::memory::Access;
 use xroce_transport::qp::state::{QpAttr, QpState};
 use xroce_transport::wc::WcStatus;
-use xroce_transport::wr::SendOp;
-use xroce_transport::DropReason;
+use xroce_transport::wr::{SendOp, Sge};
+use xroce_transport::{DropReason, EventKind, PathId, TxClass, TxPacket, TxSink};
 use xroce_wire::{Lkey, Operation};
 
 const OK: WcStatus = WcStatus::Success;
@@ -36,6 +36,32 @@ fn frames(pair: &mut Pair) -> Vec<Frame> {
 
 fn state(pair: &Pair, a_side: bool) -> QpState {
     if a_side { pair.a.qp.state.load() } else { pair.b.qp.state.load() }
+}
+
+/// A port with room for a number of packets.
+struct Port {
+    room: usize,
+    bytes: Vec<u8>,
+}
+
+impl TxSink for Port {
+    fn reserve(&mut self, _path: PathId, len: usize, _class: TxClass) -> Option<TxPacket<'_>> {
+        self.room = self.room.checked_sub(1)?;
+        self.bytes = vec![0; len];
+        Some(TxPacket { head: &mut self.bytes, tail: &mut [] })
+    }
+}
+
+/// The next packet of A, when nothing more is asked for.
+fn one(pair: &mut Pair) -> Frame {
+    let mut port = Port { room: 1, bytes: Vec::new() };
+    assert!(pair.a.ep.poll_transmit(pair.now, &mut port).is_some());
+    Frame { to_b: true, bytes: port.bytes }
+}
+
+/// A is asked for a packet, and has no room for it.
+fn blocked(pair: &mut Pair) {
+    assert!(pair.a.ep.poll_transmit(pair.now, &mut Port { room: 0, bytes: Vec::new() }).is_none());
 }
 
 #[test]
@@ -130,4 +156,55 @@ fn what_the_peer_is_owed_outlives_a_change_of_max_dest_rd_atomic() {
     pair.deliver(&request).unwrap();
     pair.run();
     assert_eq!(pair.trace.len(), sent + 3, "a duplicate is answered");
+}
+
+#[test]
+fn sqd_drains_although_the_ack_was_to_be_asked_for_by_the_next_request() {
+    let mut pair = Pair::new(Setup { timeout: 0, ..Setup::default() });
+    write(&mut pair, 1, 8);
+    write(&mut pair, 2, 8);
+    let sent = one(&mut pair);
+    assert!(!sent.packet().bth().ack_req, "the second follows at once");
+    pair.deliver(&sent).unwrap();
+    let sqd = QpAttr { en_sqd_async_notify: Some(true), ..to(QpState::Sqd) };
+    pair.modify(true, &sqd, false).unwrap();
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, OK)]);
+    assert_eq!(pair.a.ep.poll_event().map(|e| e.kind), Some(EventKind::SqDrained));
+    pair.modify(true, &to(QpState::Rts), false).unwrap();
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(2, OK)]);
+}
+
+#[test]
+fn what_went_before_a_request_whose_memory_is_gone_completes_first() {
+    let mut pair = Pair::new(Setup { timeout: 0, ..Setup::default() });
+    let other = {
+        // SAFETY: never read through: deregistered before the first packet is built.
+        let region = unsafe { xroce_transport::memory::Region::new(pair.a.at(0) as *mut u8, 4096) };
+        pair.a.mem.register(pair.a.pd, region, None, Access::LOCAL_WRITE).unwrap()
+    };
+    write(&mut pair, 1, 8);
+    let (va, rkey) = (pair.b.at(0), pair.b.rkey());
+    pair.post_a(2, SendOp::Write { va, rkey }, &[Sge { addr: other.iova, length: 8, lkey: other.lkey() }]);
+    let sent = one(&mut pair);
+    blocked(&mut pair);
+    let _grace = pair.a.mem.deregister(other.lkey()).unwrap();
+    pair.deliver(&sent).unwrap();
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, OK), (2, WcStatus::LocProtErr)]);
+}
+
+#[test]
+fn a_request_posted_in_sqd_is_not_judged_before_rts() {
+    let mut pair = Pair::new(Setup::default());
+    pair.modify(true, &to(QpState::Sqd), false).unwrap();
+    let (va, rkey) = (pair.b.at(0), pair.b.rkey());
+    pair.post_a(1, SendOp::Write { va, rkey }, &[Sge { addr: 0, length: 8, lkey: Lkey(12) }]);
+    pair.run();
+    assert!(pair.a.poll().is_empty());
+    assert_eq!(state(&pair, true), QpState::Sqd);
+    pair.modify(true, &to(QpState::Rts), false).unwrap();
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, WcStatus::LocProtErr)]);
 }

@@ -71,6 +71,8 @@ pub(crate) struct Requester {
     cursor: u32,
     staged: Option<Staged>,
     since_ack_req: u32,
+    /// The next packet carries AckReq whatever follows it.
+    asking: bool,
     /// Nothing is sent before this: RNR wait, pacing.
     not_before: Option<Instant>,
     pub(crate) credits: Credits,
@@ -85,6 +87,7 @@ impl Requester {
             cursor: 0,
             staged: None,
             since_ack_req: 0,
+            asking: false,
             not_before: None,
             credits: Credits::default(),
         }
@@ -165,25 +168,40 @@ impl Requester {
         }
         if self.next == unacked.end() {
             self.stage(qp, sq, ctx);
-            let Some(staged) = self.staged else { return Step::Idle };
-            if let Some(status) = staged.fault
-                && unacked.is_empty()
-            {
-                return Step::Fault(status);
+            let staged = self.staged;
+            match staged {
+                Some(Staged { fault: Some(status), .. }) if qp.may_start && unacked.is_empty() => {
+                    return Step::Fault(status);
+                }
+                Some(staged) if self.may_start(&staged, qp, unacked, ctx) => self.start(staged, unacked),
+                _ if self.ask_again(qp, unacked) => {}
+                _ => return Step::Idle,
             }
-            if !self.may_start(&staged, qp, unacked, ctx) {
-                return Step::Idle;
-            }
-            self.start(staged, unacked);
         } else if !self.window_open(qp, unacked, ctx) {
             return Step::Idle;
         }
         self.transmit(qp, sq, unacked, ctx, sink)
     }
 
+    /// The last packet went without AckReq because the next request was to follow at once and ask, and now it does not (SQD,
+    /// fewer credits, memory gone): steps back to that packet, to send it once more and ask.
+    fn ask_again(&mut self, qp: &Sending<'_>, unacked: &Unacked) -> bool {
+        if qp.kind != QpType::Rc || self.since_ack_req == 0 {
+            return false;
+        }
+        let last = self.next.sub(1);
+        let Some(number) = unacked.find(last).filter(|n| unacked.get(*n).is_some_and(|e| e.answer == Answer::Ack))
+        else {
+            return false;
+        };
+        (self.next, self.cursor, self.since_ack_req, self.asking) = (last, number, 0, true);
+        true
+    }
+
     /// Takes the next posted request from the queue, if none is staged, and checks what can be checked before it starts.
+    /// In SQD it is left where it is: what it needs may be made ready until then.
     fn stage(&mut self, qp: &Sending<'_>, sq: &mut SqConsumer, ctx: &Context<'_>) {
-        if self.staged.is_some() {
+        if self.staged.is_some() || !qp.may_start {
             return;
         }
         let Some(pos) = sq.take() else { return };
@@ -277,8 +295,13 @@ impl Requester {
         });
         if filled.is_err() {
             // The memory went away since the request was staged. What is older still has its own outcome first.
-            let oldest = unacked.front().is_some_and(|front| front.first == entry.first);
-            return if oldest { Step::Fault(WcStatus::LocProtErr) } else { Step::Idle };
+            if unacked.front().is_some_and(|front| front.first == entry.first) {
+                return Step::Fault(WcStatus::LocProtErr);
+            }
+            return match self.ask_again(qp, unacked) {
+                true => self.transmit(qp, sq, unacked, ctx, sink),
+                false => Step::Idle,
+            };
         }
         self.sent(unacked, behind, ends, ack_req, Transmit { path: qp.peer.path.path, len, qpn: qp.qpn })
     }
@@ -287,6 +310,7 @@ impl Requester {
     fn sent(&mut self, unacked: &Unacked, behind: Psn, ended: bool, ack_req: bool, transmit: Transmit) -> Step {
         let again = self.next != self.sent_end;
         self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
+        self.asking = false;
         self.next = behind;
         if !again {
             self.sent_end = behind;
@@ -302,7 +326,8 @@ impl Requester {
         if qp.kind != QpType::Rc {
             return false;
         }
-        if self.since_ack_req + 1 >= ctx.limits.ack_req_every
+        if self.asking
+            || self.since_ack_req + 1 >= ctx.limits.ack_req_every
             || self.in_flight(unacked) + 1 >= ctx.limits.window_packets
         {
             return true;
