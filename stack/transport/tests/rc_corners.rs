@@ -208,3 +208,22 @@ fn a_request_posted_in_sqd_is_not_judged_before_rts() {
     pair.run();
     assert_eq!(pair.a.statuses(), [(1, WcStatus::LocProtErr)]);
 }
+
+#[test]
+fn the_ack_timer_does_not_run_for_what_was_never_sent() {
+    let mut pair = Pair::new(Setup { retry_cnt: 0, ..Setup::default() });
+    write(&mut pair, 1, 8);
+    let sent = one(&mut pair);
+    write(&mut pair, 2, 8);
+    blocked(&mut pair);
+    pair.deliver(&sent).unwrap();
+    // B's acknowledgement only; A's port stays full.
+    let mut port = Port { room: 9, bytes: Vec::new() };
+    while pair.b.ep.poll_transmit(pair.now, &mut port).is_some() {
+        let ack = Frame { to_b: false, bytes: port.bytes.clone() };
+        pair.deliver(&ack).unwrap();
+    }
+    pair.advance(10_000 * common::MS);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, OK), (2, OK)]);
+}
