@@ -3,10 +3,13 @@
 mod common;
 
 use common::{Frame, Pair, Setup};
+use std::sync::Arc;
+use xroce_transport::cq::Cq;
 use xroce_transport::memory::Access;
-use xroce_transport::qp::state::{QpAttr, QpState};
-use xroce_transport::wc::WcStatus;
-use xroce_transport::wr::{SendOp, Sge};
+use xroce_transport::qp::QpInit;
+use xroce_transport::qp::state::{QpAttr, QpState, QpType};
+use xroce_transport::wc::{Wc, WcStatus};
+use xroce_transport::wr::{QpCap, SendFlags, SendOp, Sge};
 use xroce_transport::{DropReason, EventKind, PathId, TxClass, TxPacket, TxSink};
 use xroce_wire::{Lkey, Operation};
 
@@ -226,4 +229,64 @@ fn the_ack_timer_does_not_run_for_what_was_never_sent() {
     pair.advance(10_000 * common::MS);
     pair.run();
     assert_eq!(pair.a.statuses(), [(1, OK), (2, OK)]);
+}
+
+/// A queue pair of B's endpoint on its CQs, in INIT with a RECV or not.
+fn bystander(pair: &mut Pair, cq: &Arc<Cq>) -> xroce_transport::qp::QpHandle {
+    let init = QpInit {
+        kind: QpType::Rc,
+        pd: pair.b.pd,
+        send_cq: Arc::clone(cq),
+        recv_cq: Arc::clone(cq),
+        cap: QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 },
+        sq_sig_all: false,
+    };
+    let handle = pair.b.ep.create_qp(init).unwrap();
+    let attr = pair.init_attr();
+    pair.b.ep.modify_qp(pair.now, handle.qpn, &attr, None).unwrap();
+    handle
+}
+
+#[test]
+fn an_overrun_fails_every_queue_pair_of_the_queue_and_is_told_once() {
+    let mut pair = Pair::new(Setup::default());
+    let cq = Arc::clone(&pair.b.cq);
+    let other = bystander(&mut pair, &cq);
+    let wc = Wc { status: OK, ..Wc::default() };
+    for _ in 0..cq.capacity() - 1 {
+        let _ = cq.push(wc, false);
+    }
+    for id in 0..3 {
+        pair.recv_b(id, 0, 8);
+    }
+    for id in 0..2 {
+        let sges = [pair.a.sge(0, 8)];
+        pair.post_flags(id, SendOp::Send, &sges, SendFlags::SIGNALED);
+    }
+    for frame in frames(&mut pair) {
+        let _ = pair.deliver(&frame);
+    }
+    assert_eq!((state(&pair, false), other.state.load()), (QpState::Err, QpState::Err));
+    pair.recv_b(9, 0, 8);
+    let mut kinds: Vec<EventKind> = std::iter::from_fn(|| pair.b.ep.poll_event()).map(|e| e.kind).collect();
+    assert_eq!(kinds.iter().filter(|k| **k == EventKind::CqErr).count(), 1, "{kinds:?}");
+    kinds.retain(|k| *k == EventKind::QpFatal);
+    assert_eq!(kinds.len(), 2);
+}
+
+#[test]
+fn an_overrun_wakes_who_waits_for_solicited_completions() {
+    let mut pair = Pair::new(Setup::default());
+    let cq = Arc::clone(&pair.b.cq);
+    let wc = Wc { status: OK, ..Wc::default() };
+    assert!(!cq.arm(true));
+    for _ in 0..cq.capacity() {
+        let _ = cq.push(wc, false);
+    }
+    pair.recv_b(1, 0, 8);
+    let sges = [pair.a.sge(0, 8)];
+    pair.post_a(1, SendOp::Send, &sges);
+    pair.run();
+    assert!(cq.is_overrun());
+    assert_eq!(pair.b.ep.poll_wakeup().map(|cq| cq.id()), Some(cq.id()));
 }
