@@ -114,7 +114,9 @@ pub struct Core {
     pub paths: PathTable,
     loopback: Loopback,
     void: Box<[u8]>,
-    reader: Reader,
+    /// Away only during a step, so that one that panics drops it, which unpins it: nobody then waits for ever for memory
+    /// that this shard will not touch again.
+    reader: Option<Reader>,
     clock: Clock,
     owner: Owner,
     mac: [u8; 6],
@@ -148,7 +150,7 @@ impl Core {
             paths: PathTable::default(),
             loopback: Loopback::new(LOOPBACK_SLOTS, MAX_PACKET_LEN),
             void: vec![0; MAX_PACKET_LEN].into_boxed_slice(),
-            reader,
+            reader: Some(reader),
             clock,
             owner,
             mac,
@@ -188,7 +190,10 @@ impl Core {
     pub(crate) fn step(&mut self, common: &Common, bells: &crate::doorbell::Doorbell, budget: &Budget) -> Outcome {
         self.counters.steps += 1;
         let now = self.now();
-        self.reader.pin();
+        let reader = self.reader.take();
+        if let Some(reader) = &reader {
+            reader.pin();
+        }
         let mut work = self.receive(common, now, budget.rx);
         for _ in 0..budget.bells {
             let Some(qpn) = bells.pop() else { break };
@@ -200,7 +205,10 @@ impl Core {
             work += 1;
         }
         let sent = self.send(now, budget.tx);
-        self.reader.unpin();
+        if let Some(reader) = &reader {
+            reader.unpin();
+        }
+        self.reader = reader;
         work += sent + self.tell(common, budget.events);
         self.port.tx_flush();
         self.watch_link(common);

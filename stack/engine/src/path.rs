@@ -175,6 +175,7 @@ impl PathTable {
     pub fn insert(&mut self, src: Gid, dst: Gid, sl: u8, hop: &NextHop, now: Instant) -> PathId {
         let id = self.add(src, dst, sl, now);
         self.update(id, hop, now);
+        self.mark(id);
         id
     }
 

@@ -50,11 +50,15 @@ impl Context<'_> {
             Push::Quiet => {}
             Push::Notify => self.outbox.wakeups.push(Arc::clone(cq)),
             Push::Overrun => {
-                if !self.overrun && self.outbox.events.len() < MAX_EVENTS {
+                self.overrun = true;
+                let Some(wake) = cq.announce_overrun() else { return };
+                if self.outbox.events.len() < MAX_EVENTS {
                     let event = Event { kind: EventKind::CqErr, qpn: Some(wc.qpn), cq: Some(cq.id()) };
                     self.outbox.events.push_back(event);
                 }
-                self.overrun = true;
+                if wake {
+                    self.outbox.wakeups.push(Arc::clone(cq));
+                }
             }
         }
     }

@@ -37,6 +37,8 @@ pub struct Cq {
     id: u64,
     ring: Ring,
     overrun: AtomicBool,
+    /// Somebody has seen to what follows from the overrun.
+    announced: AtomicBool,
     uses: AtomicU32,
     /// Read by every producer, written when somebody arms.
     armed: OwnLine<AtomicU32>,
@@ -50,8 +52,8 @@ pub enum Push {
     Quiet,
     /// Wake whoever sleeps on the queue; it is not armed any more.
     Notify,
-    /// The completion is lost: the queue was full, or had been at an earlier push. Raise the CQ error event once and put
-    /// the queue pairs of the queue in error.
+    /// The completion is lost: the queue was full, or had been at an earlier push. Put the queue pairs of the queue in error,
+    /// and ask [`announce_overrun`](Cq::announce_overrun) whether there is more to do.
     Overrun,
 }
 
@@ -79,6 +81,7 @@ impl Cq {
             id,
             ring: Ring::new(cqe),
             overrun: AtomicBool::new(false),
+            announced: AtomicBool::new(false),
             uses: AtomicU32::new(0),
             armed: OwnLine(AtomicU32::new(QUIET)),
         }))
@@ -95,6 +98,17 @@ impl Cq {
         // Pairs with the fence in `arm`: either this push sees the queue armed, or who arms sees this completion.
         fence(Ordering::SeqCst);
         if self.disarm(solicited) { Push::Notify } else { Push::Quiet }
+    }
+
+    /// What is left to do after [`Push::Overrun`], for the first who asks: raise the CQ error event, and wake the sleeper if
+    /// `Some(true)`. None for everybody after that.
+    pub fn announce_overrun(&self) -> Option<bool> {
+        if self.announced.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        // Pairs with the fence in `arm`, as in `push`. An overrun is an error, which every sleeper wants to hear of.
+        fence(Ordering::SeqCst);
+        Some(self.disarm(true))
     }
 
     /// Disarms the queue if it is armed for such a completion; true for the one caller who did.
@@ -136,7 +150,8 @@ impl Cq {
         self.armed.0.fetch_max(if solicited_only { SOLICITED } else { ANY }, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.ring.is_empty() {
-            return false;
+            // No completion will come to a dead queue; the coming poll tells.
+            return self.is_overrun();
         }
         if solicited_only && self.ring.has_unpublished() {
             // A producer that is about to publish hides what stands behind it from the coming poll, and it alone decides

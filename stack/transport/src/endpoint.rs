@@ -317,24 +317,28 @@ impl Endpoint {
                 Turn::Requests => qp.poll_request(&mut ctx, sink),
                 Turn::Responses => qp.poll_response(&mut ctx, sink),
             };
-            if ctx.overrun {
-                qp.overrun(&mut ctx);
-            }
+            let failed = ctx.overrun && qp.overrun(&mut ctx);
             match polled {
-                Polled::Sent(transmit) => {
-                    list.sent();
-                    self.arm(index);
-                    return Some(transmit);
-                }
-                Polled::Blocked => return None,
+                Polled::Sent(_) => list.sent(),
+                Polled::Blocked => {}
                 Polled::Idle => {
                     list.pop();
                     match self.turn {
                         Turn::Requests => qp.listed.requests = false,
                         Turn::Responses => qp.listed.responses = false,
                     }
-                    self.arm(index);
                 }
+            }
+            if failed {
+                self.fail_users_of_dead_cqs(now);
+            }
+            match polled {
+                Polled::Sent(transmit) => {
+                    self.arm(index);
+                    return Some(transmit);
+                }
+                Polled::Blocked => return None,
+                Polled::Idle => self.arm(index),
             }
         }
     }
@@ -374,9 +378,7 @@ impl Endpoint {
         let qp = self.slots.get_mut(index as usize)?.qp.as_deref_mut()?;
         let mut ctx = context!(self, now);
         let result = f(qp, &mut ctx);
-        if ctx.overrun {
-            qp.overrun(&mut ctx);
-        }
+        let failed = ctx.overrun && qp.overrun(&mut ctx);
         if !qp.listed.requests && qp.has_requests() {
             qp.listed.requests = true;
             self.requests.queue.push_back(index);
@@ -386,7 +388,26 @@ impl Endpoint {
             self.responses.queue.push_back(index);
         }
         self.arm(index);
+        if failed {
+            self.fail_users_of_dead_cqs(now);
+        }
         Some(result)
+    }
+
+    /// A queue pair has failed for a CQ that is overrun: the others that complete into it fail too, busy or not
+    /// (IBTA 11.6.3). What they have posted is flushed, which may kill a further CQ. Those of another shard fail when a
+    /// completion of their own shows them.
+    #[cold]
+    fn fail_users_of_dead_cqs(&mut self, now: Instant) {
+        let mut failed = true;
+        while failed {
+            failed = false;
+            for qp in self.slots.iter_mut().filter_map(|slot| slot.qp.as_deref_mut()) {
+                if qp.cqs().iter().any(|cq| cq.is_overrun()) {
+                    failed |= qp.overrun(&mut context!(self, now));
+                }
+            }
+        }
     }
 
     /// Lets the wheel know the queue pair's deadline. One that moved away is left to fire early: that costs less than

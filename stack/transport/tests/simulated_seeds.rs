@@ -110,7 +110,7 @@ fn seed_441_sqd_asks_for_the_last_packet() {
     assert_eq!(pair.a.statuses(), [(1, WcStatus::Success)]);
     let event = std::iter::from_fn(|| pair.a.ep.poll_event()).find(|event| event.kind == EventKind::SqDrained);
     assert!(event.is_some(), "SQ_DRAINED");
-    pair.to_state(true, QpState::Rts);
+    pair.modify(true, &QpAttr { qp_state: Some(QpState::Rts), ..QpAttr::default() }, false).unwrap();
     pair.run();
     assert_eq!(pair.a.statuses(), [(2, WcStatus::Success)]);
 }

@@ -262,6 +262,11 @@ impl Qp {
     /// # Errors
     /// See [`ModifyError`]; then nothing has changed.
     pub fn modify(&self, attr: &QpAttr) -> Result<(), ModifyError> {
+        // RESET empties the queues: a post that has looked at the state already ends first, one that has not finds RESET.
+        let _posts = (attr.qp_state == Some(QpState::Reset)).then(|| {
+            let sq = self.sq.lock().unwrap_or_else(PoisonError::into_inner);
+            (sq, self.rq.lock().unwrap_or_else(PoisonError::into_inner))
+        });
         self.context.engine.modify_qp(&self.shard, self.qpn, attr)?;
         if let Some(max) = attr.max_rd_atomic {
             self.sq.lock().unwrap_or_else(PoisonError::into_inner).set_max_rd_atomic(max);

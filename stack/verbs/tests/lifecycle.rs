@@ -385,3 +385,30 @@ fn a_port_that_is_gone_is_an_event_and_ends_what_was_sent() {
     a.send(1, SendOp::Send, &[a.sge(0, 8)]);
     assert_eq!(a.cq.poll_timeout(PATIENCE).unwrap().unwrap().status, WcStatus::RetryExcErr);
 }
+
+#[test]
+fn reset_leaves_nothing_in_the_queue_whoever_posts_meanwhile() {
+    let (a, b) = connected(Progress::Inline { helper: true }, QpType::Rc, 64);
+    let wr = SendWr { wr_id: WrId(1), op: SendOp::Send, flags: SendFlags::empty(), sges: &[], inline: &[] };
+    let chain = [wr; 16];
+    let reset = QpAttr { qp_state: Some(QpState::Reset), ..QpAttr::default() };
+    let (of_a, of_b) = (options(5), options(6));
+    let at_b = b.qp.endpoint(&of_b).unwrap();
+    for round in 0..100 {
+        std::thread::scope(|scope| {
+            let poster = scope.spawn(|| {
+                while !matches!(
+                    a.qp.post_send_chain(&chain).map_err(|e| e.reason),
+                    Err(PostReason::State { state: QpState::Reset, .. })
+                ) {}
+            });
+            std::thread::sleep(std::time::Duration::from_micros(300));
+            a.qp.modify(&reset).unwrap();
+            poster.join().unwrap();
+        });
+        let sent = a.qp.counters().unwrap().sent_pkts;
+        a.qp.connect(&at_b, &of_a).unwrap();
+        a.context.drive();
+        assert_eq!(a.qp.counters().unwrap().sent_pkts, sent, "round {round}");
+    }
+}

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{ADDRESSES, PATIENCE, device, ip};
-use xroce::{AsyncEventKind, Port, Progress, QpInitAttr, QpType};
+use xroce::{Access, AsyncEventKind, Port, Progress, QpInitAttr, QpType};
 use xroce_port::sim::{PipeConfig, loop_pair};
 use xroce_port::{Capabilities, LinkChange, PortCounters, RxFrame, TxClass, TxFrame};
 
@@ -58,4 +58,17 @@ fn a_panic_in_the_poll_thread_is_a_fatal_event_and_an_error_of_control_calls() {
     let error = pd.create_qp(&QpInitAttr::new(QpType::Rc, &cq)).unwrap_err();
     assert!(error.to_string().contains("panicked"), "{error}");
     assert_eq!(cq.poll_one().unwrap(), None);
+}
+
+#[test]
+fn memory_can_be_taken_back_from_a_device_that_panicked() {
+    let (port, _other) = loop_pair(&PipeConfig::default()).unwrap();
+    let context = device(Bomb(port, 1000), 0, Progress::Spin { cpu: None }, |_| {});
+    let pd = context.alloc_pd().unwrap();
+    let mr = pd.reg_mr(vec![7u8; 64], Access::LOCAL_WRITE).unwrap();
+    let event = context.get_async_event(Some(PATIENCE)).unwrap().unwrap();
+    assert_eq!(event.kind, AsyncEventKind::DeviceFatal);
+    let (done, waits) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(mr.dereg().unwrap().into_vec()));
+    assert_eq!(waits.recv_timeout(PATIENCE).unwrap(), vec![7u8; 64]);
 }

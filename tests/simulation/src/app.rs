@@ -10,6 +10,7 @@ use xroce_wire::{ImmData, Lkey, Rkey};
 
 use crate::buffer::{UNTOUCHED, message};
 use crate::end::{RECV_ID, Slot, Use, iova};
+use crate::generate::OWN_WORDS;
 use crate::model::{Check, Keys, Op, Outcome, Rule, Violation, broken};
 use crate::node::SHARED_VA;
 use crate::plan::{Act, Area, Flaw, Verb, Work};
@@ -154,32 +155,14 @@ impl World<'_> {
 
     /// The model's idea of a request.
     fn prepare(&mut self, index: usize, id: u64, work: &Work) -> Op {
-        let peer = &self.ends[self.ends[index].peer];
-        let remote = peer.layout.remote.len();
-        let at = match work.verb {
-            Verb::Write(at) | Verb::WriteImm(at) | Verb::ReadTarget(at) => {
-                8 * crate::generate::OWN_WORDS as usize + at as usize
-            }
-            Verb::ReadStock(at) => peer.layout.stock + at as usize,
-            Verb::CmpSwap { word, .. } | Verb::FetchAdd { word } => 8 * word as usize,
-            _ => 0,
-        };
-        let at = match work.flaw {
-            // The alignment of an atomic is looked at before its range.
-            Flaw::PastEnd if work.verb.is_atomic() => remote.next_multiple_of(8) - if remote % 8 == 0 { 0 } else { 8 },
-            Flaw::PastEnd => remote + 1 - work.len.max(1) as usize,
-            Flaw::Misaligned => at + 4,
-            _ => at,
-        };
-        let peer_index = self.ends[index].peer;
+        let (at, va) = self.place(index, work);
+        let peer = self.ends[index].peer;
         let inv = if work.verb == Verb::SendInv {
-            let node = &self.nodes[self.ends[peer_index].plan.node];
-            self.ends[peer_index].key_to_invalidate(node)
+            let node = &self.nodes[self.ends[peer].plan.node];
+            self.ends[peer].key_to_invalidate(node)
         } else {
             0
         };
-        let base =
-            if let Verb::SharedAdd { .. } = work.verb { SHARED_VA } else { iova(self.ends[index].peer, Area::Remote) };
         let (compare, operand) = self.operands(index, id, work.verb);
         let end = &self.ends[index];
         Op {
@@ -192,7 +175,7 @@ impl World<'_> {
             flaw: work.flaw,
             psns: 0,
             first: 0,
-            va: base + at as u64,
+            va,
             at,
             imm: id as u32 ^ 0xA5A5_0000,
             inv,
@@ -203,6 +186,28 @@ impl World<'_> {
             outcome: Outcome::Open,
         }
         .with_source(end, work)
+    }
+
+    /// Where a request goes at the peer: offset in its area, and address.
+    fn place(&self, index: usize, work: &Work) -> (usize, u64) {
+        let peer = &self.ends[self.ends[index].peer];
+        let remote = peer.layout.remote.len();
+        let at = match work.verb {
+            Verb::Write(at) | Verb::WriteImm(at) | Verb::ReadTarget(at) => 8 * OWN_WORDS as usize + at as usize,
+            Verb::ReadStock(at) => peer.layout.stock + at as usize,
+            Verb::CmpSwap { word, .. } | Verb::FetchAdd { word } => 8 * word as usize,
+            _ => 0,
+        };
+        let at = match work.flaw {
+            // The alignment of an atomic is looked at before its range.
+            Flaw::PastEnd if work.verb.is_atomic() => remote & !7,
+            Flaw::PastEnd => remote + 1 - work.len.max(1) as usize,
+            Flaw::Misaligned => at + 4,
+            _ => at,
+        };
+        let shared = matches!(work.verb, Verb::SharedAdd { .. });
+        let base = if shared { SHARED_VA } else { iova(self.ends[index].peer, Area::Remote) };
+        (at, base + at as u64)
     }
 
     fn operands(&self, index: usize, id: u64, verb: Verb) -> (u64, u64) {

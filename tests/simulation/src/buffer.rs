@@ -2,7 +2,6 @@
 //!
 //! In: a size, ranges to register. Out: copies of the bytes. The transport writes here on a stranger's word, so nobody
 //! else ever holds a reference to the bytes: all access is by copying, through a raw pointer.
-#![allow(unsafe_code, reason = "memory that the transport writes to")]
 
 use core::ops::Range;
 use xroce_transport::memory::{Access, Memory, Pd, Region};

@@ -198,7 +198,7 @@ impl World<'_> {
         self.after(node)
     }
 
-    pub(crate) fn to_state(&mut self, end: usize, state: QpState) -> Check {
+    pub(crate) fn move_to(&mut self, end: usize, state: QpState) -> Check {
         let notify = (state == QpState::Sqd).then_some(true);
         self.modify(end, &QpAttr { qp_state: Some(state), en_sqd_async_notify: notify, ..QpAttr::default() })
     }
@@ -207,14 +207,17 @@ impl World<'_> {
     fn change(&mut self, end: usize, to: Change) -> Check {
         let conn = self.ends[end].id.conn;
         match (to, self.ends[end].state()) {
-            (Change::Sqd, QpState::Rts) => self.to_state(end, QpState::Sqd),
+            (Change::Sqd, QpState::Rts) => {
+                self.flows[end].wire.may_ask = true;
+                self.move_to(end, QpState::Sqd)
+            }
             (Change::Rts, QpState::Sqd) => {
                 self.flows[end].wire.drained = false;
-                self.to_state(end, QpState::Rts)
+                self.move_to(end, QpState::Rts)
             }
             (Change::Err, state) if state != QpState::Reset => {
                 self.excuse(conn);
-                self.to_state(end, QpState::Err)
+                self.move_to(end, QpState::Err)
             }
             (Change::Reset, state) if state != QpState::Reset => {
                 self.excuse(conn);
@@ -228,7 +231,7 @@ impl World<'_> {
     fn reset(&mut self, end: usize) -> Check {
         // The application knows what it has seen so far.
         self.poll(self.ends[end].plan.node)?;
-        self.to_state(end, QpState::Reset)?;
+        self.move_to(end, QpState::Reset)?;
         self.check_flow_area(end)?;
         self.check_flow_area(self.ends[end].peer)?;
         self.flows[end].forget();
@@ -257,6 +260,7 @@ impl World<'_> {
         self.excuse(self.ends[index].id.conn);
         self.ends[index].register(index, &self.nodes[node], area);
         self.ends[index].rekeyed[area as usize] = true;
+        self.flows[index].wire.may_ask |= area == Area::Local;
         Ok(())
     }
 
@@ -270,7 +274,7 @@ impl World<'_> {
         for end in sides.clone() {
             self.ends[end].holding = true;
             if !matches!(self.ends[end].state(), QpState::Reset) {
-                self.to_state(end, QpState::Err)?;
+                self.move_to(end, QpState::Err)?;
             }
         }
         for end in sides.clone() {
@@ -295,7 +299,7 @@ impl World<'_> {
         self.drop_recvs(index);
         if by_reset {
             if self.ends[index].state() != QpState::Reset {
-                self.to_state(index, QpState::Reset)?;
+                self.move_to(index, QpState::Reset)?;
             }
         } else {
             self.destroy(index)?;
@@ -354,6 +358,7 @@ impl World<'_> {
                 self.reconnect(conn)?;
             }
         }
+        self.poll_later(node);
         Ok(())
     }
 

@@ -110,7 +110,7 @@ fn quietly<T>(loud: bool, f: impl FnOnce() -> T) -> T {
 }
 
 fn progress(done: u64, all: u64, failed: u64) {
-    if done % 1000 == 0 && std::io::stderr().is_terminal() {
+    if done.is_multiple_of(1000) && std::io::stderr().is_terminal() {
         eprint!("\r{done} of {all} seeds, {failed} failed ");
     }
 }

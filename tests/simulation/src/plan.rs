@@ -24,7 +24,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// When all faults end, in nanoseconds.
     pub heal_at: u64,
-    /// RECVs longer than any message are given at once after the faults: else RNR may go on.
+    /// IPv6 addresses; else IPv4.
     pub ipv6: bool,
 }
 

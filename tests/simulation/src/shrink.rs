@@ -78,7 +78,7 @@ impl Shrinker {
         let mut any = false;
         let mut outage = 0;
         while outage < self.best.outages.len() {
-            if self.change(|plan| drop(plan.outages.remove(outage))) {
+            if self.change(|plan| _ = plan.outages.remove(outage)) {
                 any = true;
             } else {
                 outage += 1;

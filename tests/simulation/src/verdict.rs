@@ -23,7 +23,7 @@ impl World<'_> {
             self.excuse(self.ends[end].id.conn);
             self.ends[end].holding = true;
             if self.ends[end].state() != QpState::Reset {
-                self.to_state(end, QpState::Err)?;
+                self.move_to(end, QpState::Err)?;
             }
         }
         for node in 0..self.nodes.len() {
@@ -81,7 +81,7 @@ impl World<'_> {
             QpType::Rc => !self.lossy(end.peer) && !flow.is_forgotten(),
             QpType::Uc => {
                 let supplied = peer.plan.recv_from == 0 && sent <= peer.plan.recv_depth as usize;
-                supplied && !flow.wire.is_harmed() && !self.lossy(end.peer)
+                supplied && flow.orderly && !flow.wire.is_harmed() && !self.lossy(end.peer)
             }
         };
         if certain && !self.excused[conn] && delivered < sent {

@@ -131,6 +131,9 @@ impl<'p> World<'p> {
             self.schedule(step.at, Due::Step(index));
         }
         self.schedule(self.plan.heal_at, Due::Heal);
+        for node in 0..self.nodes.len() {
+            self.poll_later(node);
+        }
         while self.step()? {
             self.totals.events += 1;
             if self.totals.events > MAX_EVENTS {
@@ -348,27 +351,36 @@ impl<'p> World<'p> {
             return self.after(to);
         }
         if frame.session == self.ends[frame.end].session {
-            self.arrived(conn, frame, outcome);
+            self.arrived(conn, frame, outcome)?;
         }
         self.after(to)
     }
 
     /// An unharmed packet of the present connection reached its end.
-    fn arrived(&mut self, conn: usize, frame: &OnWire, outcome: Result<(), DropReason>) {
+    fn arrived(&mut self, conn: usize, frame: &OnWire, outcome: Result<(), DropReason>) -> Check {
         let receiver = self.ends[frame.end].peer;
+        let Ok(packet) = Packet::new_checked(&frame.bytes, &[]) else { return Ok(()) };
+        let request = packet.opcode().operation().is_some_and(|operation| operation.is_request());
+        let wire = &mut self.flows[if request { frame.end } else { receiver }].wire;
         match outcome {
             Err(DropReason::WrongState | DropReason::UnknownQp) => self.disturb(conn),
             Err(DropReason::BadIcrc | DropReason::Malformed) => {}
-            _ => {
-                let Ok(packet) = Packet::new_checked(&frame.bytes, &[]) else { return };
-                if packet.opcode().operation().is_some_and(|operation| operation.is_response()) {
-                    self.trace.packet(self.now, "gets", receiver, frame.end, &packet);
-                    self.flows[receiver].wire.response(self.now, &packet);
-                } else {
-                    self.flows[frame.end].wire.request_arrives(&packet);
+            Err(DropReason::PsnAhead) if wire.position(packet.psn()) < wire.acked as i64 => {
+                return broken(Rule::Delivery, "a packet that was acknowledged long ago is taken for one ahead");
+            }
+            _ if request => {
+                // One that is late costs those that came before it, too.
+                if outcome == Err(DropReason::PsnAhead) && wire.is_harmed() {
+                    wire.harm(packet.psn());
                 }
+                wire.request_arrives(&packet);
+            }
+            _ => {
+                wire.response(self.now, &packet);
+                self.trace.packet(self.now, "gets", receiver, frame.end, &packet);
             }
         }
+        Ok(())
     }
 
     /// Both directions of a connection may fail from now on.

@@ -272,3 +272,23 @@ fn nothing_is_sent_once_the_interface_is_gone() {
     table.apply(&Change::Gone, now);
     assert_eq!(table.route(id), None);
 }
+
+#[test]
+fn a_second_user_with_an_old_look_up_makes_the_path_due_again() {
+    let (mut table, id, now) = ready();
+    let removed = Change::GidRemoved { index: 0, gid: gid("10.0.0.1") };
+    table.apply(&removed, now);
+    assert_eq!(
+        answer(
+            &mut table,
+            &Err(ResolveError::Netlink(NetlinkError::Os { doing: "look up", errno: libc::ENETUNREACH })),
+            now
+        ),
+        1
+    );
+    // Looked up before the address went, put in after.
+    table.insert(gid("10.0.0.1"), gid("10.0.0.2"), 0, &hop("10.0.0.2", PEER), now);
+    assert!(table.next_due(now).is_some_and(|due| due <= now));
+    assert_eq!(table.due(now).len(), 1);
+    assert_eq!(table.state(id), Some(PathState::Ready), "until the answer comes");
+}

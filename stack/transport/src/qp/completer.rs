@@ -299,7 +299,9 @@ impl Completer {
         }
         (self.restarted_at, self.patience_ends, self.timeouts) = (None, None, 0);
         p.requester.acknowledged(p.unacked);
-        let waiting = !p.unacked.is_empty() && self.rnr_wait_for.is_none() && self.timeout_ns != 0;
+        // What was begun may not have found room at the port yet.
+        let waiting = p.requester.outstanding(p.unacked).len > 0;
+        let waiting = waiting && self.rnr_wait_for.is_none() && self.timeout_ns != 0;
         self.ack_deadline = waiting.then(|| now.add_ns(self.timeout_ns));
     }
 

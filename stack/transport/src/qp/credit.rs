@@ -14,9 +14,14 @@ pub(crate) struct Credits {
 }
 
 impl Credits {
-    /// An AETH with an ACK syndrome arrived.
+    /// An AETH with an ACK syndrome arrived. What was granted is not taken back: one that says less was sent earlier, or
+    /// does not know yet of WRITEs and READs on their way, which have raised the limit.
     pub(crate) fn granted(&mut self, msn: Msn, code: u8) {
-        self.limit = credit::credits(code).map(|n| msn.add(n));
+        let new = credit::credits(code).map(|n| msn.add(n));
+        self.limit = match (self.limit, new) {
+            (Some(old), Some(new)) if (new.value().wrapping_sub(old.value()) & 0xFF_FFFF) >= 1 << 23 => Some(old),
+            (_, new) => new,
+        };
     }
 
     /// The next request is within the limit, or the one probe beyond it.
@@ -58,6 +63,20 @@ mod tests {
         c.started(false);
         assert!(!c.allow(), "a WRITE takes the limit along");
         c.granted(Msn::new(5), credit::UNLIMITED);
+        assert!(c.allow());
+    }
+
+    #[test]
+    fn what_was_granted_is_not_taken_back() {
+        let mut c = Credits::default();
+        c.granted(Msn::new(0), 2);
+        for _ in 0..5 {
+            c.started(false);
+        }
+        assert!(c.allow(), "WRITEs use no credit");
+        c.granted(Msn::new(1), 2);
+        assert!(c.allow(), "nor do those that the peer has not seen yet");
+        c.granted(Msn::new(5), 2);
         assert!(c.allow());
     }
 }

@@ -443,12 +443,15 @@ impl Qp {
         }
     }
 
-    /// The status of a completion that failed for want of a place in its CQ is lost; the queue pair must not go on.
-    pub(crate) fn overrun(&mut self, ctx: &mut Context<'_>) {
-        if !matches!(self.state, QpState::Reset | QpState::Err) {
+    /// The status of a completion that failed for want of a place in its CQ is lost; the queue pair must not go on. `false` if
+    /// it had stopped before.
+    pub(crate) fn overrun(&mut self, ctx: &mut Context<'_>) -> bool {
+        let runs = !matches!(self.state, QpState::Reset | QpState::Err);
+        if runs {
             ctx.outbox.event(EventKind::QpFatal, self.qpn);
             self.enter_error(ctx, false);
         }
+        runs
     }
 
     /// The status of what was posted and not carried out when the queue pair failed.

@@ -72,9 +72,7 @@ pub(crate) struct Requester {
     cursor: u32,
     staged: Option<Staged>,
     since_ack_req: u32,
-    /// The last packet did not ask for an answer, because another was to follow.
-    unasked: bool,
-    /// The packet at `next` is sent again only to ask for the answer.
+    /// The next packet carries AckReq whatever follows it.
     asking: bool,
     /// Nothing is sent before this: RNR wait, pacing.
     not_before: Option<Instant>,
@@ -90,7 +88,6 @@ impl Requester {
             cursor: 0,
             staged: None,
             since_ack_req: 0,
-            unasked: false,
             asking: false,
             not_before: None,
             credits: Credits::default(),
@@ -129,7 +126,6 @@ impl Requester {
         if let Some(number) = unacked.find(psn).filter(|_| !mutation::is(Mutation::NoRewind)) {
             (self.next, self.cursor) = (psn, number);
             self.since_ack_req = 0;
-            (self.unasked, self.asking) = (false, false);
             self.not_before = not_before;
         }
     }
@@ -173,56 +169,40 @@ impl Requester {
         }
         if self.next == unacked.end() {
             self.stage(qp, sq, ctx);
-            let Some(staged) = self.staged else { return Step::Idle };
-            if let Some(status) = staged.fault
-                && unacked.is_empty()
-                && qp.may_start
-            {
-                return Step::Fault(status);
+            let staged = self.staged;
+            match staged {
+                Some(Staged { fault: Some(status), .. }) if qp.may_start && unacked.is_empty() => {
+                    return Step::Fault(status);
+                }
+                Some(staged) if self.may_start(&staged, qp, unacked, ctx) => self.start(staged, unacked),
+                _ if self.ask_again(qp, unacked) => {}
+                _ => return Step::Idle,
             }
-            if self.may_start(&staged, qp, unacked, ctx) {
-                self.start(staged, unacked);
-            } else if !self.ask(unacked) {
-                return Step::Idle;
-            }
-        } else if !self.window_open(qp, unacked, ctx) && !self.asking {
+        } else if !self.window_open(qp, unacked, ctx) {
             return Step::Idle;
         }
-        loop {
-            match self.transmit(qp, sq, unacked, ctx, sink) {
-                // The memory is gone. What is older has its own outcome first, and must be asked for.
-                Step::Fault(_) if !self.at_oldest(unacked) => {
-                    if !self.ask(unacked) {
-                        return Step::Idle;
-                    }
-                }
-                step => return step,
-            }
-        }
+        self.transmit(qp, sq, unacked, ctx, sink)
     }
 
-    /// What was to follow the last packet cannot go now: goes back to that packet, to send it again with AckReq, or
-    /// further if it cannot be built any more. `false` if an answer is under way.
-    fn ask(&mut self, unacked: &Unacked) -> bool {
+    /// The last packet went without AckReq because the next request was to follow at once and ask, and now it does not (SQD,
+    /// fewer credits, memory gone): steps back to that packet, to send it once more and ask.
+    fn ask_again(&mut self, qp: &Sending<'_>, unacked: &Unacked) -> bool {
+        if qp.kind != QpType::Rc || self.since_ack_req == 0 {
+            return false;
+        }
         let last = self.next.sub(1);
-        match unacked.find(last).filter(|_| self.unasked || self.asking) {
-            Some(number) if last.distance_from(unacked.una()) >= 0 => {
-                (self.next, self.cursor) = (last, number);
-                (self.unasked, self.asking) = (false, true);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// The packet at `next` belongs to the oldest request.
-    fn at_oldest(&self, unacked: &Unacked) -> bool {
-        unacked.front().is_some_and(|front| front.index_of(self.next).is_some())
+        let Some(number) = unacked.find(last).filter(|n| unacked.get(*n).is_some_and(|e| e.answer == Answer::Ack))
+        else {
+            return false;
+        };
+        (self.next, self.cursor, self.since_ack_req, self.asking) = (last, number, 0, true);
+        true
     }
 
     /// Takes the next posted request from the queue, if none is staged, and checks what can be checked before it starts.
+    /// In SQD it is left where it is: what it needs may be made ready until then.
     fn stage(&mut self, qp: &Sending<'_>, sq: &mut SqConsumer, ctx: &Context<'_>) {
-        if self.staged.is_some() {
+        if self.staged.is_some() || !qp.may_start {
             return;
         }
         let Some(pos) = sq.take() else { return };
@@ -318,10 +298,15 @@ impl Requester {
             None => sge::gather(ctx.memory, qp.pd, wqe.sges(), offset, writer),
         });
         if filled.is_err() {
-            // The memory went away since the request was staged.
-            return Step::Fault(WcStatus::LocProtErr);
+            // The memory went away since the request was staged. What is older still has its own outcome first.
+            if unacked.front().is_some_and(|front| front.first == entry.first) {
+                return Step::Fault(WcStatus::LocProtErr);
+            }
+            return match self.ask_again(qp, unacked) {
+                true => self.transmit(qp, sq, unacked, ctx, sink),
+                false => Step::Idle,
+            };
         }
-        (self.unasked, self.asking) = (entry.answer == Answer::Ack && !ack_req, false);
         self.sent(unacked, behind, ends, ack_req, Transmit { path: qp.peer.path.path, len, qpn: qp.qpn })
     }
 
@@ -329,6 +314,7 @@ impl Requester {
     fn sent(&mut self, unacked: &Unacked, behind: Psn, ended: bool, ack_req: bool, transmit: Transmit) -> Step {
         let again = self.next != self.sent_end;
         self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
+        self.asking = false;
         self.next = behind;
         if !again {
             self.sent_end = behind;
@@ -344,10 +330,8 @@ impl Requester {
         if qp.kind != QpType::Rc {
             return false;
         }
-        if self.asking {
-            return true;
-        }
-        if self.since_ack_req + 1 >= ctx.limits.ack_req_every
+        if self.asking
+            || self.since_ack_req + 1 >= ctx.limits.ack_req_every
             || self.in_flight(unacked) + 1 >= ctx.limits.window_packets
         {
             return true;

@@ -63,13 +63,14 @@ impl Responder {
     pub(crate) fn reset(&mut self, rq_psn: Psn, max_dest_rd_atomic: u8) {
         (self.epsn, self.msn, self.silence) = (rq_psn, Msn::new(0), Silence::No);
         self.inbound.forget();
+        self.responses.clear();
         self.set_max_dest_rd_atomic(max_dest_rd_atomic);
     }
 
-    /// Changes the resources for READs and atomics; what was kept for duplicates is forgotten.
+    /// Changes the resources for READs and atomics. What the peer is owed stays owed.
     pub(crate) fn set_max_dest_rd_atomic(&mut self, value: u8) {
         self.max_dest_rd_atomic = value;
-        self.responses.reset(value);
+        self.responses.resize(value);
     }
 
     /// The PSN that the next new request has.
@@ -232,6 +233,8 @@ impl Responder {
         }
         let psn = packet.psn();
         let answered = match operation {
+            // Read anew from memory, so what is allowed now counts.
+            Operation::ReadRequest if !r.access.contains(Access::REMOTE_READ) => false,
             Operation::ReadRequest => packet.reth().is_some_and(|reth| {
                 let psns = segment::packets(reth.len, r.mtu);
                 let again = Read { psn, psns, va: reth.va, rkey: reth.rkey, len: reth.len };

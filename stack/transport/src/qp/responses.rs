@@ -10,7 +10,7 @@ use xroce_wire::{AethRepr, AtomicAckRepr, Headers, Msn, NakCode, Operation, Path
 use crate::context::Context;
 use crate::emit;
 use crate::io::{Transmit, TxClass, TxSink};
-use crate::memory::{Access, Pd};
+use crate::memory::{Access, MemRef, Pd};
 use crate::mutation::{self, Mutation};
 use crate::qp::peer::{Peer, opcode};
 use crate::qp::segment::{self, Position};
@@ -106,17 +106,17 @@ pub(crate) struct Responses {
 }
 
 impl Responses {
-    /// Room for a peer with this many READs and atomics outstanding.
-    pub(crate) fn reset(&mut self, max_dest_rd_atomic: u8) {
+    /// Room for a peer with this many READs and atomics outstanding. What waits, and what is kept, stays: the peer may
+    /// not have its answer yet. Of what is kept beyond the new room the oldest goes, as the peer goes on.
+    pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
         self.resources = match max_dest_rd_atomic {
             0 => 0,
             n => usize::from(n).next_power_of_two(),
         };
-        self.queue.clear();
-        self.saved.clear();
-        // New requests and duplicates of kept ones, each up to `resources`; a NAK and an ACK before each and at the end.
-        self.queue.reserve(6 * self.resources + 4);
-        self.saved.reserve(self.resources);
+        // New requests and duplicates of kept ones, each up to `resources`, a NAK and an ACK before each, and at the end.
+        let kept = self.resources.max(self.saved.len());
+        self.queue.reserve((6 * kept + 4).saturating_sub(self.queue.len()));
+        self.saved.reserve((kept + 1).saturating_sub(self.saved.len()));
     }
 
     /// Nothing more is answered.
@@ -140,13 +140,16 @@ impl Responses {
     pub(crate) fn acknowledge(&mut self, psn: Psn, msn: Msn, credits: u8) {
         let ack = Response::Acknowledge { psn, syndrome: Syndrome::Ack { credits }, msn };
         match self.queue.back_mut() {
+            // One for a duplicate may have to stop short of what is owed already.
+            Some(Response::Acknowledge { psn: owed, syndrome: Syndrome::Ack { .. }, .. })
+                if owed.distance_from(psn) > 0 => {}
             Some(back @ Response::Acknowledge { syndrome: Syndrome::Ack { .. }, .. }) => *back = ack,
             _ => self.push(ack),
         }
     }
 
-    /// The request with `psn` is refused. The NAK acknowledges what lies before, so a waiting ACK is not needed; nor is
-    /// an older NAK that waits right before it, which keeps a burst of refused requests from filling the queue.
+    /// The request with `psn` is refused. The NAK acknowledges what lies before, so a waiting ACK is not needed, nor is
+    /// a NAK that waits at the end: the newer one says as much.
     pub(crate) fn nak(&mut self, psn: Psn, msn: Msn, syndrome: Syndrome) {
         self.drop_trailing_ack();
         let nak = Response::Acknowledge { psn, syndrome, msn };
@@ -181,7 +184,7 @@ impl Responses {
                 && again.va == read.va.wrapping_add(offset)
                 && offset + u64::from(again.len) <= u64::from(read.len)
         };
-        let Some(original) = self.saved.iter().find_map(|s| match s {
+        let Some(original) = self.saved.iter().rev().find_map(|s| match s {
             Saved::Read(read) if inside(read) => Some(read.psn),
             _ => None,
         }) else {
@@ -202,7 +205,8 @@ impl Responses {
 
     /// An atomic that was executed before. `false` if its result is not kept any more.
     pub(crate) fn atomic_again(&mut self, psn: Psn, msn: Msn) -> bool {
-        let Some(original) = self.saved.iter().find_map(|s| match s {
+        // The newest first: numbers come round, and one of the round before may still be kept.
+        let Some(original) = self.saved.iter().rev().find_map(|s| match s {
             Saved::Atomic { psn: p, original } if *p == psn => Some(*original),
             _ => None,
         }) else {
@@ -235,7 +239,7 @@ impl Responses {
     }
 
     fn remember(&mut self, saved: Saved) {
-        if self.saved.len() >= self.resources
+        while self.saved.len() >= self.resources
             && let Some(old) = self.saved.pop_front()
         {
             // The peer went on beyond it, so it has the answer; a duplicate that waits is not needed any more.
@@ -244,7 +248,8 @@ impl Responses {
         self.saved.push_back(saved);
     }
 
-    /// READs and atomics are bounded by `resources` each way; ACKs merge; so this never grows beyond what was reserved.
+    /// READs and atomics are bounded by `resources` each way, ACKs and NAKs between them merge; so this never grows beyond
+    /// what was reserved.
     fn push(&mut self, response: Response) {
         debug_assert!(self.queue.len() < self.queue.capacity());
         self.queue.push_back(response);
@@ -263,7 +268,22 @@ impl Responses {
                 headers.atomic_ack = Some(AtomicAckRepr { original });
                 (headers, ack)
             }
-            Response::Read { read, sent, msn, .. } => return self.poll_read((read, sent, msn), peer, pd, ctx, sink),
+            Response::Read { read, sent, msn, request } => {
+                // The key and the range were checked as a whole; they must still hold for every packet.
+                if let Ok(source) = ctx.memory.remote(pd, read.va, read.len, read.rkey, Access::REMOTE_READ) {
+                    return self.poll_read((read, sent, msn), &source, peer, sink);
+                }
+                if request.again {
+                    // It was answered in full, and its owner may rightly have taken the memory back since: a copy that
+                    // comes late ends nothing (IBTA 9.7.5.1.4). A peer that did lose the answer runs out of retries.
+                    self.queue.pop_front();
+                    return self.poll(peer, pd, ctx, sink);
+                }
+                let syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
+                self.queue.clear();
+                self.push(Response::Acknowledge { psn: read.psn.add(sent), syndrome, msn });
+                return Reply::ReadFault;
+            }
         };
         let len = headers.packet_len(0);
         let Some(out) = sink.reserve(peer.path.path, len, TxClass::Response) else { return Reply::Blocked };
@@ -276,9 +296,8 @@ impl Responses {
     fn poll_read<S: TxSink>(
         &mut self,
         (read, sent, msn): (Read, u32, Msn),
+        source: &MemRef,
         peer: &Peer,
-        pd: Pd,
-        ctx: &Context<'_>,
         sink: &mut S,
     ) -> Reply {
         let psn = read.psn.add(sent);
@@ -289,19 +308,9 @@ impl Responses {
         let payload = segment::payload_len(read.len, peer.mtu, sent);
         let len = headers.packet_len(payload);
         let offset = u64::from(sent) * peer.mtu.bytes() as u64;
-        // The key and the range were checked as a whole; they must still hold for every packet.
-        let source = match ctx.memory.remote(pd, read.va, read.len, read.rkey, Access::REMOTE_READ) {
-            Ok(source) => source,
-            Err(_) => {
-                let syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
-                self.queue.clear();
-                self.push(Response::Acknowledge { psn, syndrome, msn });
-                return Reply::ReadFault;
-            }
-        };
         let Some(out) = sink.reserve(peer.path.path, len, TxClass::Response) else { return Reply::Blocked };
         let Ok(()) = emit::packet::<core::convert::Infallible>(&headers, payload, out, |writer| {
-            writer.copy(&source, offset as usize, payload);
+            writer.copy(source, offset as usize, payload);
             Ok(())
         });
         if position.ends() {

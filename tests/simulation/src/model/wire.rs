@@ -57,6 +57,8 @@ pub(crate) struct WireView {
     pub(crate) drained: bool,
     /// Messages whose first packet left in SQD.
     begun_in_sqd: u32,
+    /// What was to follow a packet may have become impossible (memory gone, SQD): it is sent again to ask for the answer.
+    pub(crate) may_ask: bool,
     /// The request packet that reached the peer last.
     last_arrival: Option<i64>,
 }
@@ -78,6 +80,7 @@ impl WireView {
             disturbed: false,
             drained: false,
             begun_in_sqd: 0,
+            may_ask: false,
             last_arrival: None,
         }
     }
@@ -137,7 +140,7 @@ impl WireView {
         self.check_wait(now, op, at, sqd)?;
         self.rnr_until = None;
         if at < self.sent {
-            return self.check_resend(op, at);
+            return self.check_resend(packet, op, at);
         }
         self.sent += if op.verb.is_rd_atomic() { u64::from(op.psns) } else { 1 };
         self.in_flight.push_back(at);
@@ -188,11 +191,12 @@ impl WireView {
         Ok(())
     }
 
-    fn check_resend(&self, op: &Op, at: u64) -> Check {
+    fn check_resend(&self, packet: &Packet<'_>, op: &Op, at: u64) -> Check {
         if self.limits.kind == QpType::Uc {
             return broken(Rule::Resend, format!("UC sends position {at} of request {} again", op.id));
         }
-        if !self.harmed && self.limits.patient && !self.rnr_ever {
+        let asks = self.may_ask && packet.bth().ack_req;
+        if !self.harmed && self.limits.patient && !self.rnr_ever && !asks {
             return broken(Rule::Resend, format!("request {} is sent again from {at} on a clean network", op.id));
         }
         Ok(())
