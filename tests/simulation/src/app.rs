@@ -29,7 +29,9 @@ impl World<'_> {
                 busy = true;
             }
             if self.nodes[node].cq.is_overrun() {
+                // It tells the sleeper so whenever it is armed, and nothing more.
                 self.overrun(node);
+                break;
             }
             // Armed: what came before this must be seen now, what comes later wakes.
             if !self.plan.nodes[node].armed || !self.nodes[node].cq.arm(false) {
