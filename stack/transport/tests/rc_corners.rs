@@ -199,6 +199,26 @@ fn what_went_before_a_request_whose_memory_is_gone_completes_first() {
 }
 
 #[test]
+fn what_went_before_completes_first_also_when_the_memory_goes_in_mid_message() {
+    let mut pair = Pair::new(Setup { timeout: 0, ..Setup::default() });
+    let other = {
+        // SAFETY: the node's own memory, which outlives this registration.
+        let region = unsafe { xroce_transport::memory::Region::new(pair.a.at(0) as *mut u8, 4096) };
+        pair.a.mem.register(pair.a.pd, region, None, Access::LOCAL_WRITE).unwrap()
+    };
+    write(&mut pair, 1, 8);
+    let (va, rkey) = (pair.b.at(0), pair.b.rkey());
+    pair.post_a(2, SendOp::Write { va, rkey }, &[Sge { addr: other.iova, length: 4096, lkey: other.lkey() }]);
+    let sent = [one(&mut pair), one(&mut pair), one(&mut pair)];
+    let _grace = pair.a.mem.deregister(other.lkey()).unwrap();
+    for frame in &sent {
+        pair.deliver(frame).unwrap();
+    }
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, OK), (2, WcStatus::LocProtErr)]);
+}
+
+#[test]
 fn a_request_posted_in_sqd_is_not_judged_before_rts() {
     let mut pair = Pair::new(Setup::default());
     pair.modify(true, &to(QpState::Sqd), false).unwrap();

@@ -125,7 +125,7 @@ impl Requester {
     pub(crate) fn go_back(&mut self, unacked: &Unacked, psn: Psn, not_before: Option<Instant>) {
         if let Some(number) = unacked.find(psn).filter(|_| !mutation::is(Mutation::NoRewind)) {
             (self.next, self.cursor) = (psn, number);
-            self.since_ack_req = 0;
+            (self.since_ack_req, self.asking) = (0, false);
             self.not_before = not_before;
         }
     }
@@ -178,16 +178,32 @@ impl Requester {
                 _ if self.ask_again(qp, unacked) => {}
                 _ => return Step::Idle,
             }
-        } else if !self.window_open(qp, unacked, ctx) {
+        } else if !self.window_open(qp, unacked, ctx) && !self.asking {
             return Step::Idle;
         }
-        self.transmit(qp, sq, unacked, ctx, sink)
+        loop {
+            match self.transmit(qp, sq, unacked, ctx, sink) {
+                // The memory is gone. What is older still has its own outcome first, and has to be asked for it.
+                Step::Fault(_) if !self.at_oldest(unacked) => {
+                    if !self.ask_again(qp, unacked) {
+                        return Step::Idle;
+                    }
+                }
+                step => return step,
+            }
+        }
+    }
+
+    /// The packet at `next` belongs to the oldest request.
+    fn at_oldest(&self, unacked: &Unacked) -> bool {
+        unacked.front().is_some_and(|front| front.index_of(self.next).is_some())
     }
 
     /// The last packet went without AckReq because the next request was to follow at once and ask, and now it does not (SQD,
-    /// fewer credits, memory gone): steps back to that packet, to send it once more and ask.
+    /// fewer credits, memory gone): steps back to that packet, to send it once more and ask; or further, if that one cannot be
+    /// built any more either.
     fn ask_again(&mut self, qp: &Sending<'_>, unacked: &Unacked) -> bool {
-        if qp.kind != QpType::Rc || self.since_ack_req == 0 {
+        if qp.kind != QpType::Rc || (self.since_ack_req == 0 && !self.asking) {
             return false;
         }
         let last = self.next.sub(1);
@@ -298,14 +314,8 @@ impl Requester {
             None => sge::gather(ctx.memory, qp.pd, wqe.sges(), offset, writer),
         });
         if filled.is_err() {
-            // The memory went away since the request was staged. What is older still has its own outcome first.
-            if unacked.front().is_some_and(|front| front.first == entry.first) {
-                return Step::Fault(WcStatus::LocProtErr);
-            }
-            return match self.ask_again(qp, unacked) {
-                true => self.transmit(qp, sq, unacked, ctx, sink),
-                false => Step::Idle,
-            };
+            // The memory went away since the request was staged.
+            return Step::Fault(WcStatus::LocProtErr);
         }
         self.sent(unacked, behind, ends, ack_req, Transmit { path: qp.peer.path.path, len, qpn: qp.qpn })
     }
