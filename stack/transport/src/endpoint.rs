@@ -353,11 +353,6 @@ impl Endpoint {
         self.outbox.wakeups.pop()
     }
 
-    /// Packets may be waiting to be sent, as far as is known without asking each queue pair.
-    pub fn has_packets(&self) -> bool {
-        !(self.requests.queue.is_empty() && self.responses.queue.is_empty())
-    }
-
     /// Sums over all queue pairs, and dropped packets by reason.
     pub fn counters(&self) -> Counters {
         let mut sum = self.counters.clone();

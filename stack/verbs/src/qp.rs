@@ -82,8 +82,8 @@ pub struct Qp {
     rq: Mutex<RqProducer>,
     // Parents, kept alive.
     _pd: Arc<PdInner>,
-    send_cq: Arc<CqInner>,
-    recv_cq: Arc<CqInner>,
+    _send_cq: Arc<CqInner>,
+    _recv_cq: Arc<CqInner>,
 }
 
 /// Why a chain of work requests stopped. The requests before `index` are posted and will run; the one at `index` and those behind
@@ -163,8 +163,8 @@ impl Qp {
             sq: Mutex::new(made.handle.sq),
             rq: Mutex::new(made.handle.rq),
             _pd: pd.inner().clone(),
-            send_cq: init.send_cq.inner().clone(),
-            recv_cq: init.recv_cq.inner().clone(),
+            _send_cq: init.send_cq.inner().clone(),
+            _recv_cq: init.recv_cq.inner().clone(),
             context,
         })
     }
@@ -384,11 +384,6 @@ impl Qp {
             return Err(ConnectError::NoPathMtu { name: state.name.clone(), mtu: state.mtu });
         };
         Ok(if active.bytes() < PathMtu::Mtu1024.bytes() { active } else { PathMtu::Mtu1024 })
-    }
-
-    /// Whether `cq` is where this queue pair's sends complete, and whether its receives do.
-    pub fn completes_into(&self, cq: &Cq) -> (bool, bool) {
-        (Arc::ptr_eq(&self.send_cq, cq.inner()), Arc::ptr_eq(&self.recv_cq, cq.inner()))
     }
 
     /// Destroys the queue pair (`ibv_destroy_qp`), as dropping it does.

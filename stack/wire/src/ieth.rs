@@ -29,9 +29,6 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ieth<T> {
 }
 
 impl Rkey {
-    /// Bytes of an IETH.
-    pub const IETH_LEN: usize = LEN;
-
     /// Reads an IETH from the start of `bytes`.
     ///
     /// # Errors

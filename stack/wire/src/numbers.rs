@@ -93,11 +93,6 @@ impl PsnWindow {
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// The general services QP, where RDMA CM lives.
-    pub const GSI: Qpn = Qpn(1);
-    /// The destination of every multicast packet.
-    pub const MULTICAST: Qpn = Qpn(MASK_24);
-
     /// The QPN of the low 24 bits of `value`.
     #[inline]
     pub const fn new(value: u32) -> Qpn {

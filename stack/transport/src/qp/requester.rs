@@ -19,7 +19,7 @@ use crate::qp::peer::{Peer, opcode};
 use crate::qp::segment::{self, Position};
 use crate::qp::sge;
 use crate::qp::state::QpType;
-use crate::qp::unacked::{Answer, Entry, Unacked};
+use crate::qp::unacked::{Answer, Entry, Unacked, psns};
 use crate::wc::WcStatus;
 use crate::wq::{SendWqe, SqConsumer, WqePos};
 use crate::wr::{SendFlags, SendOp};
@@ -101,8 +101,7 @@ impl Requester {
 
     /// PSNs that are on the wire or were, and that nothing has acknowledged.
     pub(crate) fn outstanding(&self, unacked: &Unacked) -> PsnWindow {
-        let len = self.sent_end.distance_from(unacked.una()) as u32 & 0xFF_FFFF;
-        PsnWindow { start: unacked.una(), len }
+        PsnWindow { start: unacked.una(), len: psns(unacked.una(), self.sent_end) }
     }
 
     /// Until when nothing may be sent.
@@ -150,7 +149,7 @@ impl Requester {
         self.staged.is_some()
     }
 
-    /// A message was begun and has packets left that were never sent (SQD waits for them).
+    /// A request that was started has packets to send, for the first time or again.
     pub(crate) fn in_message(&self, unacked: &Unacked) -> bool {
         self.next != unacked.end()
     }
@@ -248,7 +247,7 @@ impl Requester {
 
     /// The staged request may start now (IBTA 9.7.7.2 credits, 10.8.3.3 fence, 9.4.4 limits of READs and atomics).
     fn may_start(&self, staged: &Staged, qp: &Sending<'_>, unacked: &Unacked, ctx: &Context<'_>) -> bool {
-        let span = unacked.end().distance_from(unacked.una()) as u32 & 0xFF_FFFF;
+        let span = psns(unacked.una(), unacked.end());
         let rd_atomics = unacked.rd_atomics();
         (qp.may_start || mutation::is(Mutation::SqdIgnored))
             && staged.fault.is_none()

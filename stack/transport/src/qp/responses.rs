@@ -16,6 +16,9 @@ use crate::qp::peer::{Peer, opcode};
 use crate::qp::segment::{self, Position};
 use crate::qp::state::QpType;
 
+/// The syndrome of READ and atomic responses: "no credits given, send freely".
+const DONE: Syndrome = Syndrome::Ack { credits: xroce_wire::credit::UNLIMITED };
+
 /// A READ request as it was accepted: PSNs `psn..psn + psns` carry its responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Read {
@@ -263,10 +266,9 @@ impl Responses {
                 (response_headers(peer, Operation::Acknowledge, psn, Some((syndrome, msn))), syndrome)
             }
             Response::Atomic { psn, original, msn, .. } => {
-                let ack = Syndrome::Ack { credits: xroce_wire::credit::UNLIMITED };
-                let mut headers = response_headers(peer, Operation::AtomicAcknowledge, psn, Some((ack, msn)));
+                let mut headers = response_headers(peer, Operation::AtomicAcknowledge, psn, Some((DONE, msn)));
                 headers.atomic_ack = Some(AtomicAckRepr { original });
-                (headers, ack)
+                (headers, DONE)
             }
             Response::Read { read, sent, msn, request } => {
                 // The key and the range were checked as a whole; they must still hold for every packet.
@@ -302,8 +304,7 @@ impl Responses {
     ) -> Reply {
         let psn = read.psn.add(sent);
         let position = Position::of(sent, read.psns);
-        let ack = Syndrome::Ack { credits: xroce_wire::credit::UNLIMITED };
-        let aeth = (position != Position::Middle).then_some((ack, msn));
+        let aeth = (position != Position::Middle).then_some((DONE, msn));
         let headers = response_headers(peer, segment::read_response(position), psn, aeth);
         let payload = segment::payload_len(read.len, peer.mtu, sent);
         let len = headers.packet_len(payload);
@@ -318,7 +319,7 @@ impl Responses {
         } else if let Some(Response::Read { sent, .. }) = self.queue.front_mut() {
             *sent += 1;
         }
-        Reply::Sent(Transmit { path: peer.path.path, len, qpn: peer.local }, ack)
+        Reply::Sent(Transmit { path: peer.path.path, len, qpn: peer.local }, DONE)
     }
 }
 

@@ -156,7 +156,7 @@ impl Unacked {
 }
 
 /// PSNs from `from` up to `to`, 0 to 2^24 - 1: a READ may take half the space.
-fn psns(from: Psn, to: Psn) -> u32 {
+pub(crate) fn psns(from: Psn, to: Psn) -> u32 {
     to.distance_from(from) as u32 & 0xFF_FFFF
 }
 
