@@ -74,7 +74,7 @@ impl Station {
     /// A guest with path MTU 4096, an agent, and our device on the interface before it.
     ///
     /// # Errors
-    /// This machine can have no guest, or no AF_XDP socket.
+    /// This machine can have no guest.
     ///
     /// # Panics
     /// What should work did not.
