@@ -29,6 +29,5 @@ lint: ## formatting and clippy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-docs: ## the API documentation, in target/doc
-	@dev/deps
-	cargo doc --workspace --no-deps
+docs: ## the API documentation and the book, in target/doc and target/book
+	@dev/docs
