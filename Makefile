@@ -1,5 +1,5 @@
 # `make` or `make help` lists the targets.
-.PHONY: help build demo test interop sim lint docs
+.PHONY: help build demo mirror test interop sim lint docs
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -11,6 +11,9 @@ build: ## the xroce command, in target/release
 
 demo: ## installs what is missing, builds, and shows RC and UC over AF_XDP between two namespaces
 	@dev/demo
+
+mirror: ## the storage case: nodes that mirror each other, metadata on RC and data on UC, with loss
+	@dev/mirror
 
 test: ## everything; what this machine cannot run is skipped with its reason and counted at the end
 	@dev/test

@@ -1,0 +1,151 @@
+//! Storage nodes that mirror each other's volumes: metadata on RC, data on UC.
+//!
+//! Each pair of nodes has two connections. The *metadata channel* (RC) carries a log of small records that must never be lost: this
+//! block now has this version. The *data channel* (UC) carries the blocks, 64 KiB each, as RDMA WRITEs straight into the mirror's
+//! memory. What UC loses the mirror finds by comparing versions and checksums with the log, and asks for just that. At the end
+//! every block and every record is compared. The same can be run with RC for the data, and with loss.
+//!
+//! ```text
+//! storage-mirror --sim                 three nodes in this process, on a network in memory
+//! storage-mirror                       three nodes in namespaces behind a bridge, over AF_XDP (root)
+//! storage-mirror --sweep               rates of loss, UC and RC in turn; a plot in target/mirror.svg
+//! ```
+
+mod block;
+mod channel;
+mod keeper;
+mod message;
+mod network;
+mod node;
+mod owner;
+mod plan;
+mod report;
+mod run;
+mod work;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::plan::{Data, Plan};
+use crate::run::Place;
+
+/// Any error, in words.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Storage nodes that mirror each other: metadata on RC, data on UC.
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Nodes; each mirrors its volumes at each other node
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=16))]
+    nodes: u32,
+    /// What carries the blocks [default: UC, then RC]
+    #[arg(long)]
+    data: Option<Data>,
+    /// Percent of frames that are lost, at each sender
+    #[arg(long, default_value_t = 0.0, value_parser = percent)]
+    loss: f64,
+    /// UC and RC at 0, 0.01, 0.05, 0.1, 0.5, 1 and 2 percent of loss, and a plot
+    #[arg(long, conflicts_with_all = ["loss", "data"])]
+    sweep: bool,
+    /// Where the plot goes
+    #[arg(long, value_name = "FILE", default_value = "target/mirror.svg")]
+    plot: PathBuf,
+    /// All nodes in this process, on a network in memory: needs no rights
+    #[arg(long)]
+    sim: bool,
+    #[command(flatten)]
+    load: Load,
+}
+
+/// What all nodes must be told alike.
+#[derive(Args, Clone)]
+struct Load {
+    /// Blocks of 64 KiB in a volume
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    blocks: u32,
+    /// Times that each block is written anew
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Do not count credits on the metadata channel: a message without a RECV then meets RNR NAKs
+    #[arg(long)]
+    no_credits: bool,
+    /// RECVs of a metadata channel
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(2..=1024))]
+    channel_depth: u32,
+    /// Microseconds that a mirror spends on each record, as a slow disk would
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
+    slow_mirror: u32,
+    /// What decides which frames are lost
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// One node, in this namespace; started by the above
+    #[command(hide = true)]
+    Node(run::NodeArgs),
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|e| format!("{e}"))?;
+    if (0.0..=50.0).contains(&percent) { Ok(percent) } else { Err("0 to 50 percent".to_owned()) }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match &cli.command {
+        Some(Command::Node(args)) => run::one_node(args),
+        None => mirror(&cli),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("storage-mirror: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn mirror(cli: &Cli) -> Result<(), Failure> {
+    let place = Place::new(cli.sim, cli.nodes)?;
+    let losses: &[f64] = if cli.sweep { &[0.0, 0.01, 0.05, 0.1, 0.5, 1.0, 2.0] } else { &[cli.loss] };
+    let services = cli.data.map_or(vec![Data::Uc, Data::Rc], |data| vec![data]);
+    println!(
+        "{} nodes, each pair with metadata on RC and data on UC or RC; {} blocks of 64 KiB, {} rounds, {place}",
+        cli.nodes, cli.load.blocks, cli.load.rounds
+    );
+    println!("{}", report::HEAD);
+    let mut runs = Vec::new();
+    for &loss in losses {
+        for &data in &services {
+            let plan = Plan {
+                data,
+                blocks: cli.load.blocks,
+                rounds: cli.load.rounds,
+                loss: loss / 100.0,
+                credits: !cli.load.no_credits,
+                channel_depth: cli.load.channel_depth,
+                slow_mirror_us: cli.load.slow_mirror,
+                seed: cli.load.seed,
+            };
+            let run = run::all_nodes(&place, cli.nodes, &plan)?;
+            println!("{}", report::row(&run));
+            runs.push(run);
+        }
+    }
+    println!("every block and every record was compared at its mirror: all equal");
+    if cli.sweep {
+        match report::crossing(&runs) {
+            Some(loss) => println!("RC mirrors faster than UC from {}% of loss on", loss * 100.0),
+            None => println!("UC mirrors faster than RC at every rate of loss tried"),
+        }
+        std::fs::write(&cli.plot, report::plot(&runs)).map_err(|e| format!("{}: {e}", cli.plot.display()))?;
+        println!("plot: {}", cli.plot.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! The owner's side of a mirrored volume: writes blocks, logs each write, sends again what the keeper lacks.
+//!
+//! A round: every block gets a new version; each is WRITTEN into the keeper's memory over the data queue pair, and a record of it
+//! goes over the metadata channel. When all WRITEs have completed (on UC: have left), the keeper is asked to compare.
+//! What it lacks is written again, until it says that nothing is missing.
+
+use xroce::{Access, Mr, Pd, Qp, RemoteMr, SendFlags, SendOp, SendWr, WrId};
+
+use crate::Failure;
+use crate::block::{BLOCK, BlockId, Tag, build};
+use crate::channel::Channel;
+use crate::message::{Body, Record};
+use crate::work::Work;
+
+/// Turns after which an owner gives up on a round: something is wrong that resending does not mend.
+const MOST_TURNS: u32 = 1000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Blocks of `todo` are going out.
+    Sending,
+    /// WRITEs are outstanding; then the keeper is asked.
+    Draining,
+    /// The keeper compares.
+    Asked,
+    /// All rounds are over; the keeper is to compare everything.
+    Closing,
+    /// It does.
+    Closed,
+    /// It has.
+    Verified,
+}
+
+/// What an owner did.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct OwnerCounts {
+    /// Blocks written, each counted once a round.
+    pub blocks: u64,
+    /// Blocks written again.
+    pub resent: u64,
+    /// Records logged.
+    pub records: u64,
+    /// Blocks that the keeper found equal at the end.
+    pub verified_blocks: u64,
+    /// Records that the keeper got in order.
+    pub verified_records: u64,
+}
+
+/// The owner of a volume, towards one keeper.
+pub struct Owner {
+    me: u32,
+    keeper: u32,
+    volume: Mr,
+    tags: Vec<Tag>,
+    copy: RemoteMr,
+    phase: Phase,
+    round: u32,
+    rounds: u32,
+    turns: u32,
+    todo: Vec<u32>,
+    next: usize,
+    /// The round's first turn: what is sent is logged too.
+    logging: bool,
+    outstanding: u32,
+    depth: u32,
+    /// What it did.
+    pub counts: OwnerCounts,
+}
+
+impl Owner {
+    /// The owner of `blocks` blocks with a copy at node `keeper`, at `copy` in its memory.
+    pub fn new(
+        (me, keeper): (u32, u32),
+        pd: &Pd,
+        blocks: u32,
+        rounds: u32,
+        depth: u32,
+        copy: RemoteMr,
+    ) -> Result<Owner, Failure> {
+        let mut owner = Owner {
+            me,
+            keeper,
+            volume: pd.reg_mr(vec![0; blocks as usize * BLOCK], Access::empty())?,
+            tags: vec![Tag::default(); blocks as usize],
+            copy,
+            phase: Phase::Sending,
+            round: 0,
+            rounds,
+            turns: 0,
+            todo: Vec::new(),
+            next: 0,
+            logging: true,
+            outstanding: 0,
+            depth,
+            counts: OwnerCounts::default(),
+        };
+        owner.begin_round()?;
+        Ok(owner)
+    }
+
+    /// Whether the keeper has confirmed everything.
+    pub fn is_done(&self) -> bool {
+        self.phase == Phase::Verified
+    }
+
+    /// Where it stands, for an error.
+    pub fn standing(&self) -> String {
+        format!("owner {} to {}: round {} of {}, {:?}", self.me, self.keeper, self.round, self.rounds, self.phase)
+    }
+
+    fn begin_round(&mut self) -> Result<(), Failure> {
+        self.round += 1;
+        self.turns = 0;
+        let mut bytes = Box::new([0; BLOCK]);
+        for (number, tag) in self.tags.iter_mut().enumerate() {
+            let id = BlockId { owner: self.me, keeper: self.keeper, number: number as u32 };
+            *tag = build(id, tag.version + 1, &mut bytes);
+            self.volume.write_at(number * BLOCK, &bytes[..])?;
+        }
+        self.send_again((0..self.tags.len() as u32).collect(), true);
+        Ok(())
+    }
+
+    fn send_again(&mut self, todo: Vec<u32>, logging: bool) {
+        (self.todo, self.next, self.logging, self.phase) = (todo, 0, logging, Phase::Sending);
+    }
+
+    /// Does what can be done now; whether that was anything.
+    pub fn step(&mut self, data: &Qp, channel: &mut Channel) -> Result<bool, Failure> {
+        match self.phase {
+            Phase::Sending => self.send_blocks(data, channel),
+            Phase::Draining if self.outstanding == 0 => {
+                let asked = channel.try_send(Body::RoundEnd { round: self.round })?;
+                self.phase = if asked { Phase::Asked } else { self.phase };
+                Ok(asked)
+            }
+            Phase::Closing => {
+                let sent = channel.try_send(Body::Done)?;
+                self.phase = if sent { Phase::Closed } else { self.phase };
+                Ok(sent)
+            }
+            Phase::Draining | Phase::Asked | Phase::Closed | Phase::Verified => Ok(false),
+        }
+    }
+
+    fn send_blocks(&mut self, data: &Qp, channel: &mut Channel) -> Result<bool, Failure> {
+        let before = self.next;
+        while self.outstanding < self.depth && self.next < self.todo.len() {
+            let block = self.todo[self.next];
+            if self.logging {
+                let tag = self.tags[block as usize];
+                if !channel.try_send(Body::Record(Record { sequence: self.counts.records, block, tag }))? {
+                    break;
+                }
+                self.counts.records += 1;
+                self.counts.blocks += 1;
+            } else {
+                self.counts.resent += 1;
+            }
+            self.write(data, block)?;
+            self.next += 1;
+        }
+        if self.next == self.todo.len() {
+            self.phase = Phase::Draining;
+        }
+        Ok(self.next != before)
+    }
+
+    fn write(&mut self, data: &Qp, block: u32) -> Result<(), Failure> {
+        let at = block as usize * BLOCK;
+        data.post_send(&SendWr {
+            wr_id: WrId(Work::Block { peer: self.keeper, block }.id()),
+            op: SendOp::Write { va: self.copy.addr + at as u64, rkey: self.copy.rkey },
+            flags: SendFlags::SIGNALED,
+            sges: &[self.volume.sge(at..at + BLOCK)?],
+            inline: &[],
+        })?;
+        self.outstanding += 1;
+        Ok(())
+    }
+
+    /// A WRITE has completed: over RC the block has arrived, over UC it has left.
+    pub fn written(&mut self) {
+        self.outstanding -= 1;
+    }
+
+    /// The keeper has compared the round.
+    pub fn answered(&mut self, missing: Option<Vec<u32>>) -> Result<(), Failure> {
+        if self.phase != Phase::Asked {
+            return Err(format!("an answer that nobody asked for ({})", self.standing()).into());
+        }
+        self.turns += 1;
+        match missing {
+            Some(_) if self.turns == MOST_TURNS => Err(format!("gave up: {}", self.standing()).into()),
+            Some(blocks) => {
+                self.send_again(blocks, false);
+                Ok(())
+            }
+            None if self.round < self.rounds => self.begin_round(),
+            None => {
+                self.phase = Phase::Closing;
+                Ok(())
+            }
+        }
+    }
+
+    /// The keeper has compared everything.
+    pub fn verified(&mut self, blocks: u32, records: u64) -> Result<(), Failure> {
+        self.counts.verified_blocks = blocks.into();
+        self.counts.verified_records = records;
+        self.phase = Phase::Verified;
+        if blocks as usize != self.tags.len() || records != self.counts.records {
+            return Err(format!(
+                "the copy at node {} is not equal: {blocks} of {} blocks, {records} of {} records",
+                self.keeper,
+                self.tags.len(),
+                self.counts.records
+            )
+            .into());
+        }
+        Ok(())
+    }
+}
