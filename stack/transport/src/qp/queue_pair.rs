@@ -17,8 +17,8 @@ use crate::qp::completer::{self, Completer, Completing, Verdict};
 use crate::qp::inbound::Receiving;
 use crate::qp::peer::Peer;
 use crate::qp::requester::{Requester, Sending, Step};
-use crate::qp::responder::{Handled, Responder};
-use crate::qp::responses::Reply;
+use crate::qp::responder::{self, Handled, Responder};
+use crate::qp::responses::{Answering, Reply};
 use crate::qp::state::{QpAttr, QpState, QpType, SharedState};
 use crate::qp::uc::UcReceiver;
 use crate::qp::unacked::Unacked;
@@ -418,7 +418,9 @@ impl Qp {
     /// Writes the next response packet. Goes on in ERR until the NAK that ended the connection has left.
     pub(crate) fn poll_response<S: TxSink>(&mut self, ctx: &mut Context<'_>, sink: &mut S) -> Polled {
         let (Inward::Rc(responder), Some(peer)) = (&mut self.inward, self.peer) else { return Polled::Idle };
-        match responder.responses.poll(&peer, self.pd, ctx, sink) {
+        let answering =
+            Answering { peer: &peer, pd: self.pd, access: self.access, done: responder::done(&self.rq, ctx) };
+        match responder.responses.poll(&answering, ctx, sink) {
             Reply::Sent(transmit, syndrome) => {
                 self.counters.sent_pkts += 1;
                 self.counters.sent_bytes += transmit.len as u64;

@@ -14,6 +14,7 @@ use crate::qp::inbound::{Inbound, Receiving, Refusal};
 use crate::qp::responses::{Read, Responses};
 use crate::qp::segment;
 use crate::wc::WcStatus;
+use crate::wq::RqConsumer;
 
 /// What a request did.
 #[derive(Debug, PartialEq, Eq)]
@@ -147,7 +148,7 @@ impl Responder {
         }
         if packet.bth().ack_req {
             let psn = psn.add(u32::from(mutation::is(Mutation::AckOneTooMany)));
-            self.responses.acknowledge(psn, self.msn, credit_code(r, ctx));
+            self.responses.acknowledge(psn, self.msn);
         }
         Ok(())
     }
@@ -233,8 +234,6 @@ impl Responder {
         }
         let psn = packet.psn();
         let answered = match operation {
-            // Read anew from memory, so what is allowed now counts.
-            Operation::ReadRequest if !r.access.contains(Access::REMOTE_READ) => false,
             Operation::ReadRequest => packet.reth().is_some_and(|reth| {
                 let psns = segment::packets(reth.len, r.mtu);
                 let again = Read { psn, psns, va: reth.va, rkey: reth.rkey, len: reth.len };
@@ -249,7 +248,7 @@ impl Responder {
             _ => {
                 if packet.bth().ack_req {
                     let limit = self.responses.ack_limit(psn, self.epsn.sub(1));
-                    self.responses.acknowledge(limit, self.msn, credit_code(r, ctx));
+                    self.responses.acknowledge(limit, self.msn);
                 }
                 true
             }
@@ -279,7 +278,7 @@ fn change_word(
     .ok_or(Refusal::RemoteAccess)
 }
 
-/// "No credits given", or what the free RECVs are worth.
-fn credit_code(r: &Receiving<'_>, ctx: &Context<'_>) -> u8 {
-    if ctx.credits { credit::code_for(r.rq.len()) } else { credit::UNLIMITED }
+/// The syndrome of what succeeded: "no credits given", or what the free RECVs are worth.
+pub(crate) fn done(rq: &RqConsumer, ctx: &Context<'_>) -> Syndrome {
+    Syndrome::Ack { credits: if ctx.credits { credit::code_for(rq.len()) } else { credit::UNLIMITED } }
 }

@@ -16,9 +16,6 @@ use crate::qp::peer::{Peer, opcode};
 use crate::qp::segment::{self, Position};
 use crate::qp::state::QpType;
 
-/// The syndrome of READ and atomic responses: "no credits given, send freely".
-const DONE: Syndrome = Syndrome::Ack { credits: xroce_wire::credit::UNLIMITED };
-
 /// A READ request as it was accepted: PSNs `psn..psn + psns` carry its responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Read {
@@ -32,9 +29,10 @@ pub(crate) struct Read {
 /// What waits to be sent.
 #[derive(Clone, Copy, Debug)]
 enum Response {
+    /// Without a refusal an ACK, whose credits are what is free when it leaves.
     Acknowledge {
         psn: Psn,
-        syndrome: Syndrome,
+        refusal: Option<Syndrome>,
         msn: Msn,
     },
     /// `sent` packets of it have left.
@@ -86,6 +84,18 @@ impl Saved {
     }
 }
 
+/// What answering needs to know of its queue pair.
+pub(crate) struct Answering<'a> {
+    pub(crate) peer: &'a Peer,
+    pub(crate) pd: Pd,
+    /// The queue pair's own access flags.
+    pub(crate) access: Access,
+    /// The syndrome of all that succeeded: every AETH but a NAK's says how many RECVs are free (IBTA 9.7.7.2), those of READ
+    /// and atomic responses too. Their MSN may be older than the count, which only says less: what came since has taken its
+    /// RECV already.
+    pub(crate) done: Syndrome,
+}
+
 /// What one call of [`Responses::poll`] did.
 #[derive(Debug)]
 pub(crate) enum Reply {
@@ -95,7 +105,7 @@ pub(crate) enum Reply {
     Idle,
     /// The port has no room.
     Blocked,
-    /// The memory behind a READ in progress is gone: a NAK took its place and the queue pair must fail.
+    /// The memory behind a READ that is answered for the first time is gone: a NAK takes its place and the queue pair must fail.
     ReadFault,
 }
 
@@ -140,13 +150,12 @@ impl Responses {
     }
 
     /// Requests up to `psn` are done. One ACK serves for all that wait, and a NAK that waits stays.
-    pub(crate) fn acknowledge(&mut self, psn: Psn, msn: Msn, credits: u8) {
-        let ack = Response::Acknowledge { psn, syndrome: Syndrome::Ack { credits }, msn };
+    pub(crate) fn acknowledge(&mut self, psn: Psn, msn: Msn) {
+        let ack = Response::Acknowledge { psn, refusal: None, msn };
         match self.queue.back_mut() {
             // One for a duplicate may have to stop short of what is owed already.
-            Some(Response::Acknowledge { psn: owed, syndrome: Syndrome::Ack { .. }, .. })
-                if owed.distance_from(psn) > 0 => {}
-            Some(back @ Response::Acknowledge { syndrome: Syndrome::Ack { .. }, .. }) => *back = ack,
+            Some(Response::Acknowledge { psn: owed, refusal: None, .. }) if owed.distance_from(psn) > 0 => {}
+            Some(back @ Response::Acknowledge { refusal: None, .. }) => *back = ack,
             _ => self.push(ack),
         }
     }
@@ -155,7 +164,7 @@ impl Responses {
     /// a NAK that waits at the end: the newer one says as much.
     pub(crate) fn nak(&mut self, psn: Psn, msn: Msn, syndrome: Syndrome) {
         self.drop_trailing_ack();
-        let nak = Response::Acknowledge { psn, syndrome, msn };
+        let nak = Response::Acknowledge { psn, refusal: Some(syndrome), msn };
         match self.queue.back_mut() {
             Some(back @ Response::Acknowledge { .. }) => *back = nak,
             _ => self.push(nak),
@@ -236,7 +245,7 @@ impl Responses {
     }
 
     fn drop_trailing_ack(&mut self) {
-        if let Some(Response::Acknowledge { syndrome: Syndrome::Ack { .. }, .. }) = self.queue.back() {
+        if let Some(Response::Acknowledge { refusal: None, .. }) = self.queue.back() {
             self.queue.pop_back();
         }
     }
@@ -259,33 +268,23 @@ impl Responses {
     }
 
     /// Writes the next response packet.
-    pub(crate) fn poll<S: TxSink>(&mut self, peer: &Peer, pd: Pd, ctx: &Context<'_>, sink: &mut S) -> Reply {
+    pub(crate) fn poll<S: TxSink>(&mut self, qp: &Answering<'_>, ctx: &Context<'_>, sink: &mut S) -> Reply {
         let Some(front) = self.queue.front().copied() else { return Reply::Idle };
+        let peer = qp.peer;
         let (headers, syndrome) = match front {
-            Response::Acknowledge { psn, syndrome, msn } => {
+            Response::Acknowledge { psn, refusal, msn } => {
+                let syndrome = refusal.unwrap_or(qp.done);
                 (response_headers(peer, Operation::Acknowledge, psn, Some((syndrome, msn))), syndrome)
             }
             Response::Atomic { psn, original, msn, .. } => {
-                let mut headers = response_headers(peer, Operation::AtomicAcknowledge, psn, Some((DONE, msn)));
+                let mut headers = response_headers(peer, Operation::AtomicAcknowledge, psn, Some((qp.done, msn)));
                 headers.atomic_ack = Some(AtomicAckRepr { original });
-                (headers, DONE)
+                (headers, qp.done)
             }
-            Response::Read { read, sent, msn, request } => {
-                // The key and the range were checked as a whole; they must still hold for every packet.
-                if let Ok(source) = ctx.memory.remote(pd, read.va, read.len, read.rkey, Access::REMOTE_READ) {
-                    return self.poll_read((read, sent, msn), &source, peer, sink);
-                }
-                if request.again {
-                    // It was answered in full, and its owner may rightly have taken the memory back since: a copy that
-                    // comes late ends nothing (IBTA 9.7.5.1.4). A peer that did lose the answer runs out of retries.
-                    self.queue.pop_front();
-                    return self.poll(peer, pd, ctx, sink);
-                }
-                let syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
-                self.queue.clear();
-                self.push(Response::Acknowledge { psn: read.psn.add(sent), syndrome, msn });
-                return Reply::ReadFault;
-            }
+            Response::Read { read, sent, msn, request } => match source(&read, request, qp, ctx) {
+                Ok(source) => return self.poll_read((read, sent, msn), &source, qp, sink),
+                Err(code) => return self.refuse_read((read.psn.add(sent), msn), request, code, (qp, ctx), sink),
+            },
         };
         let len = headers.packet_len(0);
         let Some(out) = sink.reserve(peer.path.path, len, TxClass::Response) else { return Reply::Blocked };
@@ -294,17 +293,42 @@ impl Responses {
         Reply::Sent(Transmit { path: peer.path.path, len, qpn: peer.local }, syndrome)
     }
 
+    /// The next packet of the READ at the front cannot be built any more: a NAK takes its place.
+    fn refuse_read<S: TxSink>(
+        &mut self,
+        (psn, msn): (Psn, Msn),
+        request: Request,
+        code: NakCode,
+        (qp, ctx): (&Answering<'_>, &Context<'_>),
+        sink: &mut S,
+    ) -> Reply {
+        let nak = Response::Acknowledge { psn, refusal: Some(Syndrome::Nak(code)), msn };
+        if !request.again {
+            self.queue.clear();
+            self.push(nak);
+            return Reply::ReadFault;
+        }
+        // It was answered in full before, and its owner may rightly have taken the memory back since: a copy that comes late
+        // must end nothing here (IBTA 9.7.5.1.4). A peer that has its answer drops the NAK as stale; one that lost it learns why
+        // it gets none, and that what lies before was carried out.
+        if let Some(front) = self.queue.front_mut() {
+            *front = nak;
+        }
+        self.poll(qp, ctx, sink)
+    }
+
     /// Packet `sent` of the READ at the front.
     fn poll_read<S: TxSink>(
         &mut self,
         (read, sent, msn): (Read, u32, Msn),
         source: &MemRef,
-        peer: &Peer,
+        qp: &Answering<'_>,
         sink: &mut S,
     ) -> Reply {
+        let &Answering { peer, done, .. } = qp;
         let psn = read.psn.add(sent);
         let position = Position::of(sent, read.psns);
-        let aeth = (position != Position::Middle).then_some((DONE, msn));
+        let aeth = (position != Position::Middle).then_some((done, msn));
         let headers = response_headers(peer, segment::read_response(position), psn, aeth);
         let payload = segment::payload_len(read.len, peer.mtu, sent);
         let len = headers.packet_len(payload);
@@ -319,8 +343,17 @@ impl Responses {
         } else if let Some(Response::Read { sent, .. }) = self.queue.front_mut() {
             *sent += 1;
         }
-        Reply::Sent(Transmit { path: peer.path.path, len, qpn: peer.local }, DONE)
+        Reply::Sent(Transmit { path: peer.path.path, len, qpn: peer.local }, done)
     }
+}
+
+/// The memory of a READ. Key and range were checked as a whole when it came; they must still hold for every packet. One that
+/// is asked for again is read anew, so what the queue pair allows now counts too.
+fn source(read: &Read, request: Request, qp: &Answering<'_>, ctx: &Context<'_>) -> Result<MemRef, NakCode> {
+    if request.again && !qp.access.contains(Access::REMOTE_READ) {
+        return Err(NakCode::InvalidRequest);
+    }
+    ctx.memory.remote(qp.pd, read.va, read.len, read.rkey, Access::REMOTE_READ).map_err(|_| NakCode::RemoteAccessError)
 }
 
 fn response_headers(peer: &Peer, operation: Operation, psn: Psn, aeth: Option<(Syndrome, Msn)>) -> Headers {

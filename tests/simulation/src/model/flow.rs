@@ -381,11 +381,7 @@ impl Flow {
     pub(crate) fn check_failure(&self, index: usize, status: WcStatus, keys: Keys) -> Check {
         let op = &self.ops[index];
         let explained = match status {
-            // A READ that lost its answer is not answered again when its memory was taken back meanwhile.
-            WcStatus::RetryExcErr => {
-                let read_in_vain = keys.remote && self.ops[index..].iter().any(Op::reads);
-                self.kind == QpType::Rc && (self.wire.retries_may_be_spent() || read_in_vain)
-            }
+            WcStatus::RetryExcErr => self.kind == QpType::Rc && self.wire.retries_may_be_spent(),
             WcStatus::RnrRetryExcErr => op.verb.takes_recv() && self.wire.rnr_retries_may_be_spent(),
             WcStatus::LocProtErr => keys.local,
             WcStatus::RemAccessErr => matches!(op.flaw, Flaw::Key | Flaw::PastEnd) || keys.remote,
