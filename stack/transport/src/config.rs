@@ -2,6 +2,8 @@
 //!
 //! In: what a device is set up with. Out: what posts and queue pairs are checked against.
 
+use thiserror::Error;
+
 use crate::wr::QpCap;
 
 /// What one device allows. `query_device` reports these values and posts are checked against them.
@@ -27,6 +29,20 @@ pub struct Limits {
     pub ack_req_every: u32,
 }
 
+/// A limit with which nothing would move, or that the protocol does not allow.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[error("{name} is {value}; it must be {min} to {max}")]
+pub struct LimitError {
+    /// The field of [`Limits`].
+    pub name: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// The smallest there may be.
+    pub min: u64,
+    /// The largest there may be.
+    pub max: u64,
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Limits {
@@ -44,6 +60,28 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Whether something can be done within these limits.
+    ///
+    /// # Errors
+    /// Names the first limit that is out of its range.
+    pub fn check(&self) -> Result<(), LimitError> {
+        let per_queue = u64::from(u32::MAX);
+        let ranges = [
+            ("max_qp_wr", u64::from(self.max_qp_wr), 1, per_queue),
+            ("max_sge", u64::from(self.max_sge), 1, per_queue),
+            ("max_cqe", u64::from(self.max_cqe), 1, per_queue),
+            // IBTA 9.3.2.
+            ("max_msg_sz", self.max_msg_sz, 1, 1 << 31),
+            // Half the PSN space (IBTA 9.7.2).
+            ("window_packets", u64::from(self.window_packets), 1, 1 << 23),
+            ("ack_req_every", u64::from(self.ack_req_every), 1, per_queue),
+        ];
+        match ranges.into_iter().find(|(_, value, min, max)| !(min..=max).contains(&value)) {
+            Some((name, value, min, max)) => Err(LimitError { name, value, min, max }),
+            None => Ok(()),
+        }
+    }
+
     /// The largest capacities of a queue pair.
     pub fn qp_cap(&self) -> QpCap {
         QpCap {
@@ -60,7 +98,7 @@ impl Limits {
 /// Which QPNs an endpoint hands out.
 ///
 /// A QPN is `process slot (3 bits) | generation (5 bits) | index (16 bits)`. The index is `offset + k * stride`, so
-/// that the shard of a packet follows from its QPN; the generation changes when an index is used again, so that late
+/// that the shard of a packet follows from its QPN; the generation starts at random and changes when an index is used again, so that late
 /// packets for the former owner miss. The generation is never 0, which keeps QP0 and QP1 free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpnSpace {
@@ -92,6 +130,9 @@ pub struct EndpointConfig {
     pub max_qp: u32,
     /// The device's limits.
     pub limits: Limits,
+    /// Decides with which generation each index begins. Random in each life of a process: a peer that does not know of a
+    /// restart then misses the queue pairs of the new life, which on UC nothing else would tell apart.
+    pub seed: u64,
     /// Announce the number of free RECVs in ACKs (IBTA 9.7.7.2) in place of "no credits given". Off by default, as
     /// most peers ignore it.
     pub credits: bool,
@@ -99,6 +140,12 @@ pub struct EndpointConfig {
 
 impl Default for EndpointConfig {
     fn default() -> Self {
-        EndpointConfig { qpns: QpnSpace::default(), max_qp: 1 << 16, limits: Limits::default(), credits: false }
+        EndpointConfig {
+            qpns: QpnSpace::default(),
+            max_qp: 1 << 16,
+            limits: Limits::default(),
+            seed: 0,
+            credits: false,
+        }
     }
 }

@@ -10,23 +10,47 @@ use crate::config::Limits;
 use crate::cq::{Cq, Push};
 use crate::event::{Event, EventKind};
 use crate::instant::Instant;
+use crate::io::PathId;
 use crate::memory::Memory;
 use crate::wc::Wc;
 
 /// Events that may wait for the engine; more are dropped, oldest kept. The engine drains the list at every step.
 const MAX_EVENTS: usize = 4096;
 
+/// Different paths with an ACK timeout that may wait for the engine.
+const MAX_UNANSWERED: usize = 16;
+
 /// What leaves an endpoint beside packets.
-#[derive(Default)]
 pub(crate) struct Outbox {
     pub(crate) events: VecDeque<Event>,
-    pub(crate) wakeups: Vec<Arc<Cq>>,
+    pub(crate) wakeups: VecDeque<Arc<Cq>>,
+    /// A CQ overran: queue pairs of other endpoints may complete into it too.
+    pub(crate) cq_died: bool,
+    /// Paths whose packets went unanswered for the time of an ACK timer.
+    pub(crate) unanswered: VecDeque<PathId>,
 }
 
 impl Outbox {
+    /// Empty.
+    pub(crate) fn new() -> Outbox {
+        Outbox {
+            events: VecDeque::new(),
+            wakeups: VecDeque::new(),
+            cq_died: false,
+            unanswered: VecDeque::with_capacity(MAX_UNANSWERED),
+        }
+    }
+
     pub(crate) fn event(&mut self, kind: EventKind, qpn: Qpn) {
         if self.events.len() < MAX_EVENTS {
             self.events.push_back(Event { kind, qpn: Some(qpn), cq: None });
+        }
+    }
+
+    /// An ACK timer ran out on this path. Those that find no room are forgotten: the timer comes again.
+    pub(crate) fn unanswered(&mut self, path: PathId) {
+        if self.unanswered.len() < self.unanswered.capacity() && !self.unanswered.contains(&path) {
+            self.unanswered.push_back(path);
         }
     }
 }
@@ -48,16 +72,17 @@ impl Context<'_> {
     pub(crate) fn complete(&mut self, cq: &Arc<Cq>, wc: Wc, solicited: bool) {
         match cq.push(wc, solicited) {
             Push::Quiet => {}
-            Push::Notify => self.outbox.wakeups.push(Arc::clone(cq)),
+            Push::Notify => self.outbox.wakeups.push_back(Arc::clone(cq)),
             Push::Overrun => {
                 self.overrun = true;
                 let Some(wake) = cq.announce_overrun() else { return };
+                self.outbox.cq_died = true;
                 if self.outbox.events.len() < MAX_EVENTS {
                     let event = Event { kind: EventKind::CqErr, qpn: Some(wc.qpn), cq: Some(cq.id()) };
                     self.outbox.events.push_back(event);
                 }
                 if wake {
-                    self.outbox.wakeups.push(Arc::clone(cq));
+                    self.outbox.wakeups.push_back(Arc::clone(cq));
                 }
             }
         }

@@ -16,7 +16,7 @@ use crate::cq::Cq;
 use crate::drop::DropReason;
 use crate::event::Event;
 use crate::instant::Instant;
-use crate::io::{QpPath, RxMeta, RxPacket, Transmit, TxSink};
+use crate::io::{PathId, QpPath, RxMeta, RxPacket, Transmit, TxSink};
 use crate::memory::{Memory, PdError};
 use crate::qp::state::QpAttr;
 use crate::qp::{ModifyQpError, Polled, Qp, QpHandle, QpInfo, QpInit};
@@ -30,6 +30,9 @@ const QP_TURN_PACKETS: u32 = 16;
 
 /// Slots that rest before one is used again: with the generations, a QPN comes back after 31 times as many queue pairs.
 const RESTING_SLOTS: usize = 64;
+
+/// Generations of an index: 1 to 31, as 0 is left out.
+const GENERATIONS: u32 = (1 << QPN_GENERATION_BITS) - 1;
 
 /// Why a queue pair was not made.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
@@ -144,7 +147,7 @@ impl Endpoint {
             responses: ReadyList::default(),
             turn: Turn::Requests,
             sent_in_turn: 0,
-            outbox: Outbox::default(),
+            outbox: Outbox::new(),
             counters: Counters::default(),
         }
     }
@@ -172,7 +175,7 @@ impl Endpoint {
         }
         init.send_cq.hold();
         init.recv_cq.hold();
-        let generation = self.slots[index as usize].generation % ((1 << QPN_GENERATION_BITS) - 1) + 1;
+        let generation = self.slots[index as usize].generation % GENERATIONS + 1;
         let (qp, handle) = Qp::new(self.qpn(index, generation), init);
         self.slots[index as usize] = Slot { generation, qp: Some(Box::new(qp)) };
         Ok(handle)
@@ -182,11 +185,22 @@ impl Endpoint {
     fn take_slot(&mut self) -> Result<u32, CreateQpError> {
         let max = self.config.max_qp.min(self.index_space());
         if self.free.len() < RESTING_SLOTS && (self.slots.len() as u32) < max {
-            self.slots.push(Slot { generation: 0, qp: None });
+            let index = self.slots.len() as u32;
+            self.slots.push(Slot { generation: self.first_generation(index), qp: None });
             self.grow_lists();
-            return Ok(self.slots.len() as u32 - 1);
+            return Ok(index);
         }
         self.free.pop_front().ok_or(CreateQpError::TooMany { max })
+    }
+
+    /// What the generation of a slot starts from: another one in each life of the process, so that packets for the queue
+    /// pair that had this index before it died miss the one that has it now, but for one time in 31.
+    fn first_generation(&self, index: u32) -> u32 {
+        // The finalizer of SplitMix64: each index gets its own.
+        let mut z = self.config.seed.wrapping_add(u64::from(index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) as u32 % GENERATIONS
     }
 
     /// Ends a queue pair in whatever state it is, without completions.
@@ -348,9 +362,20 @@ impl Endpoint {
         self.outbox.events.pop_front()
     }
 
-    /// The next CQ that was armed and got a completion.
+    /// The next path on which an ACK timer ran out since the last look: its neighbour may not be what it was.
+    pub fn poll_unanswered(&mut self) -> Option<PathId> {
+        self.outbox.unanswered.pop_front()
+    }
+
+    /// Whether a CQ overran since the last look. Other endpoints whose queue pairs complete into it must be told, by
+    /// [`fail_users_of_dead_cqs`](Self::fail_users_of_dead_cqs).
+    pub fn take_cq_death(&mut self) -> bool {
+        std::mem::take(&mut self.outbox.cq_died)
+    }
+
+    /// The next CQ that was armed and got a completion, first come first served.
     pub fn poll_wakeup(&mut self) -> Option<Arc<Cq>> {
-        self.outbox.wakeups.pop()
+        self.outbox.wakeups.pop_front()
     }
 
     /// Sums over all queue pairs, and dropped packets by reason.
@@ -389,11 +414,10 @@ impl Endpoint {
         Some(result)
     }
 
-    /// A queue pair has failed for a CQ that is overrun: the others that complete into it fail too, busy or not
-    /// (IBTA 11.6.3). What they have posted is flushed, which may kill a further CQ. Those of another shard fail when a
-    /// completion of their own shows them.
+    /// A CQ is overrun: all queue pairs that complete into it fail, busy or not (IBTA 11.6.3). What they have posted is
+    /// flushed, which may kill a further CQ. Endpoints do so for themselves when the completion that was lost is their own.
     #[cold]
-    fn fail_users_of_dead_cqs(&mut self, now: Instant) {
+    pub fn fail_users_of_dead_cqs(&mut self, now: Instant) {
         let mut failed = true;
         while failed {
             failed = false;

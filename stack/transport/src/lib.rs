@@ -32,7 +32,7 @@ pub mod wc;
 pub mod wq;
 pub mod wr;
 
-pub use config::{EndpointConfig, Limits, QPN_GENERATION_BITS, QPN_INDEX_BITS, QpnSpace};
+pub use config::{EndpointConfig, LimitError, Limits, QPN_GENERATION_BITS, QPN_INDEX_BITS, QpnSpace};
 pub use counters::{Counters, QpCounters};
 pub use drop::{DropCounters, DropReason};
 pub use endpoint::{CreateQpError, Endpoint, NoSuchQp};

@@ -53,7 +53,8 @@ impl Node {
         let memory = Arc::new(Memory::new([u64::from(n), incarnation], 4096, 0));
         let pd = memory.alloc_pd().expect("a first domain");
         let limits = Limits { window_packets: plan.window, ack_req_every: plan.ack_every, ..Limits::default() };
-        let config = EndpointConfig { limits, credits: plan.credits, ..EndpointConfig::default() };
+        let seed = u64::from(n) << 32 | incarnation;
+        let config = EndpointConfig { limits, seed, credits: plan.credits, ..EndpointConfig::default() };
         let shared = Buffer::new(8);
         shared.write(0, &[0; 8]);
         let rights = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;

@@ -353,6 +353,9 @@ impl Qp {
         let Some(peer) = self.peer else { return };
         let (completer, mut p) = self.completing(&peer);
         let verdict = completer.handle_timeout(ctx.now, &mut p);
+        if verdict != Verdict::Done {
+            ctx.outbox.unanswered(peer.path.path);
+        }
         self.obey(verdict, ctx);
     }
 
