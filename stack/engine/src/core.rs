@@ -16,9 +16,10 @@ use crate::path::PathTable;
 use crate::progress::STALL_NS;
 use crate::shard::Mailbox;
 use crate::sink::Sink;
+use crate::sys::EventFd;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use xroce_port::{LinkChange, Port, PortCounters};
 use xroce_transport::instant::Instant;
 use xroce_transport::memory::Reader;
@@ -103,6 +104,11 @@ pub struct Common {
     pub mailboxes: Box<[Mailbox]>,
     /// A completion queue is armed: its owner is going to sleep and counts on somebody else to step the shards.
     pub someone_waits: AtomicBool,
+    /// Completion queues that overran so far. A shard that sees another number lets the queue pairs that complete into one of
+    /// them fail; whoever counts up wakes the shards.
+    pub dead_cqs: AtomicU64,
+    /// Wakes the thread that watches the netdev: paths are due to be looked up.
+    pub attention: EventFd,
 }
 
 /// The state of one shard.
@@ -124,6 +130,8 @@ pub struct Core {
     stalled: bool,
     /// The port is dead for good.
     gone: bool,
+    /// As many dead completion queues were looked for as there were.
+    dead_cqs: u64,
     counters: ShardCounters,
 }
 
@@ -157,6 +165,7 @@ impl Core {
             vlan,
             stalled: false,
             gone: false,
+            dead_cqs: 0,
             counters: ShardCounters::default(),
         }
     }
@@ -202,9 +211,11 @@ impl Core {
         }
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
+            self.suspect_neighbours(common);
             work += 1;
         }
         let sent = self.send(now, budget.tx);
+        self.bury_cqs(common, now);
         if let Some(reader) = &reader {
             reader.unpin();
         }
@@ -284,6 +295,36 @@ impl Core {
         sent
     }
 
+    /// Paths on which an ACK timer ran out: the neighbour may have another MAC address and never have said so. One `write`
+    /// when there is something new to find out.
+    fn suspect_neighbours(&mut self, common: &Common) {
+        let mut suspect = false;
+        while let Some(path) = self.endpoint.poll_unanswered() {
+            suspect |= self.paths.suspect(path);
+        }
+        if suspect {
+            common.attention.signal();
+        }
+    }
+
+    /// A completion queue that overran fails all queue pairs that complete into it, those of other shards too.
+    fn bury_cqs(&mut self, common: &Common, now: Instant) {
+        if self.owner.stride == 1 {
+            return;
+        }
+        let dead = common.dead_cqs.load(Ordering::Acquire);
+        if dead != self.dead_cqs {
+            self.dead_cqs = dead;
+            self.endpoint.fail_users_of_dead_cqs(now);
+        }
+        if self.endpoint.take_cq_death() {
+            common.dead_cqs.fetch_add(1, Ordering::Release);
+            for mailbox in &common.mailboxes {
+                mailbox.sleeper.wake();
+            }
+        }
+    }
+
     /// Hands on events and wakes armed channels.
     fn tell(&mut self, common: &Common, max: usize) -> usize {
         let mut told = 0;
@@ -325,7 +366,9 @@ impl Core {
 
     /// Whether there is nothing to do right now but wait for frames, bells and the deadline.
     pub(crate) fn is_idle(&self, common: &Common) -> bool {
-        self.loopback.is_empty() && common.mailboxes[self.owner.offset as usize].inbox.is_empty()
+        self.loopback.is_empty()
+            && common.mailboxes[self.owner.offset as usize].inbox.is_empty()
+            && (self.owner.stride == 1 || common.dead_cqs.load(Ordering::Acquire) == self.dead_cqs)
     }
 
     /// When to wake at the latest, and the time now; the descriptors to sleep on are appended to `fds`.

@@ -10,24 +10,25 @@ use crate::doorbell::Doorbell;
 use crate::event::AsyncEvent;
 use crate::handover::Inbox;
 use crate::network::Network;
+use crate::nexthop::NextHop;
 use crate::notify::Notices;
 use crate::progress::{Progress, Worker};
 use crate::shard::{Mailbox, Shard};
 use crate::sleep::Sleeper;
-use crate::sys;
+use crate::sys::{self, EventFd, Take};
 use crate::token::Broken;
 use crate::watch::Watch;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use xroce_port::{Capabilities, Port, PortCounters};
 use xroce_transport::cq::Cq;
 use xroce_transport::memory::Memory;
 use xroce_transport::qp::state::{AddressVector, QpAttr, QpState};
 use xroce_transport::qp::{ModifyQpError, QpHandle, QpInfo, QpInit};
-use xroce_transport::{CreateQpError, Endpoint, EndpointConfig, Limits, PathId, QpPath, QpnSpace};
+use xroce_transport::{CreateQpError, Endpoint, EndpointConfig, LimitError, Limits, PathId, QpPath, QpnSpace};
 use xroce_wire::{Gid, PathMtu, Qpn};
 
 /// The 16-bit index of a QP number: the most queue pairs there can be.
@@ -54,7 +55,8 @@ pub struct EngineConfig {
     pub max_mr: u32,
     /// How long the step to RTR waits for the next hop to answer.
     pub resolve_wait: Duration,
-    /// Secret behind the keys of memory regions; None draws it from the kernel. Given by tests that must repeat.
+    /// Decides the secret behind the keys of memory regions, and with which generations QP numbers begin; None draws both
+    /// from the kernel, so that neither comes again after a restart. Given by tests that must repeat.
     pub seed: Option<u64>,
 }
 
@@ -78,18 +80,9 @@ pub enum StartError {
     /// There is no port to run.
     #[error("a device needs at least one port")]
     NoPort,
-    /// A limit of the configuration is out of range.
-    #[error("{name} is {value}; it must be {min} to {max}")]
-    OutOfRange {
-        /// The field of [`EngineConfig`].
-        name: &'static str,
-        /// Its value.
-        value: u32,
-        /// The smallest there may be.
-        min: u32,
-        /// The largest there may be.
-        max: u32,
-    },
+    /// A value of [`EngineConfig`] is out of range.
+    #[error(transparent)]
+    OutOfRange(#[from] LimitError),
     /// The system refused a descriptor or a thread.
     #[error("{what}: {source}")]
     System {
@@ -149,16 +142,16 @@ impl Engine {
         config: EngineConfig,
     ) -> Result<Engine, StartError> {
         let capabilities = ports.first().ok_or(StartError::NoPort)?.capabilities().clone();
-        in_range("max_qp", config.max_qp, 1, QPN_INDICES)?;
-        in_range("max_mr", config.max_mr, 1, 1 << 20)?;
-        let seed = match config.seed {
-            Some(seed) => [seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15],
-            None => sys::random().map_err(system("draw a random secret"))?,
+        check(&config)?;
+        let secret = || match config.seed {
+            Some(seed) => Ok([seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15]),
+            None => sys::random().map_err(system("draw a random secret")),
         };
-        let memory = Arc::new(Memory::new(seed, config.max_mr, 0));
+        let memory = Arc::new(Memory::new(secret()?, config.max_mr, 0));
+        let [qpn_seed, _] = secret()?;
         let network = Arc::new(network);
         let common = Arc::new(common(ports.len())?);
-        let shards = shards(ports, &common, &memory, &config, network.vlan());
+        let shards = shards(ports, &common, &memory, (&config, qpn_seed), network.vlan());
         let mut workers = Vec::new();
         for shard in &shards {
             workers.extend(Worker::start(shard, config.progress).map_err(system("start the poll thread"))?);
@@ -259,19 +252,24 @@ impl Engine {
         let mut sleep_ns =
             timeout.map_or(LONGEST_NS, |t| u64::try_from(t.as_nanos()).unwrap_or(LONGEST_NS).min(LONGEST_NS));
         let mut fds = vec![fd];
-        for shard in &self.shards {
-            match shard.prepare_to_doze(&mut fds) {
-                Some(Some(ns)) => sleep_ns = sleep_ns.min(ns),
-                Some(None) => {}
-                None => return Ok(()),
-            }
-        }
-        let mut pollfds: Vec<_> = fds.into_iter().map(sys::readable).collect();
-        let slept = sys::wait(&mut pollfds, Some(sleep_ns));
-        for shard in &self.shards {
+        let mut prepared = 0;
+        let all_idle = self.shards.iter().all(|shard| {
+            let Some(until) = shard.prepare_to_doze(&mut fds) else { return false };
+            prepared += 1;
+            sleep_ns = until.map_or(sleep_ns, |ns| sleep_ns.min(ns));
+            true
+        });
+        let slept = if all_idle {
+            let mut pollfds: Vec<_> = fds.into_iter().map(sys::readable).collect();
+            sys::wait(&mut pollfds, Some(sleep_ns)).map(|_| ())
+        } else {
+            Ok(())
+        };
+        // A shard that has work keeps all awake, and those before it were told already that they would sleep.
+        for shard in &self.shards[..prepared] {
             shard.after_sleep();
         }
-        slept.map(|_| ())
+        slept
     }
 
     /// Creates a completion queue of at least `cqe` entries that wakes `channel`.
@@ -336,7 +334,26 @@ impl Engine {
             let route_mtu = resolved.as_ref().map(|(_, hop)| hop.mtu);
             self.check_path_mtu(qpn, mtu, route_mtu)?;
         }
+        self.modify_resolved(shard, qpn, attr, resolved)
+    }
+
+    /// The rest of [`modify_qp`](Engine::modify_qp), once the next hop is known.
+    fn modify_resolved(
+        &self,
+        shard: &Shard,
+        qpn: Qpn,
+        attr: &QpAttr,
+        resolved: Option<(Gid, NextHop)>,
+    ) -> Result<(), ModifyError> {
+        let looked_up = resolved.is_some();
         shard.control(|core, now| {
+            // The table hears that an address goes after it has gone from the network's state, both under this token: what is
+            // there now will be closed when it goes.
+            if let (Some((src, _)), Some(av)) = (&resolved, &attr.ah_attr)
+                && !self.network.state().gids.iter().any(|entry| entry.gid == *src)
+            {
+                return Err(self.no_such_gid(qpn, av.sgid_index));
+            }
             let before = core.endpoint.query_qp(qpn).and_then(|info| info.path).map(|p| p.path);
             let path = resolved.map(|(src, hop)| {
                 let av = attr.ah_attr.as_ref().expect("only an address vector is resolved");
@@ -362,20 +379,27 @@ impl Engine {
                     Err(ModifyError::Refused { qpn, source })
                 }
             }
-        })?
+        })??;
+        if looked_up {
+            // What changed between the look-up and now went past the table.
+            self.common.attention.signal();
+        }
+        Ok(())
     }
 
-    fn resolve(&self, qpn: Qpn, av: &AddressVector) -> Result<(Gid, crate::nexthop::NextHop), ModifyError> {
-        let src = {
-            let state = self.network.state();
-            let entry = state.gids.get(av.sgid_index);
-            entry.map(|e| e.gid).ok_or_else(|| ModifyError::NoSuchGid {
-                qpn,
-                index: av.sgid_index,
-                name: state.name.clone(),
-                have: state.gids.iter().map(|e| e.index).collect(),
-            })?
-        };
+    fn no_such_gid(&self, qpn: Qpn, index: u8) -> ModifyError {
+        let state = self.network.state();
+        ModifyError::NoSuchGid {
+            qpn,
+            index,
+            name: state.name.clone(),
+            have: state.gids.iter().map(|e| e.index).collect(),
+        }
+    }
+
+    fn resolve(&self, qpn: Qpn, av: &AddressVector) -> Result<(Gid, NextHop), ModifyError> {
+        let src = self.network.state().gids.get(av.sgid_index).map(|entry| entry.gid);
+        let src = src.ok_or_else(|| self.no_such_gid(qpn, av.sgid_index))?;
         let hop = self
             .network
             .resolve(src, av.dgid, self.config.resolve_wait)
@@ -493,8 +517,23 @@ fn release(core: &mut Core, path: Option<PathId>) {
     }
 }
 
-fn in_range(name: &'static str, value: u32, min: u32, max: u32) -> Result<(), StartError> {
-    if (min..=max).contains(&value) { Ok(()) } else { Err(StartError::OutOfRange { name, value, min, max }) }
+/// Something can be done with these settings: a device that takes none of its frames only looks as if it hung.
+fn check(config: &EngineConfig) -> Result<(), LimitError> {
+    config.limits.check()?;
+    let most = u64::from(u32::MAX);
+    let budget = &config.budget;
+    let ranges = [
+        ("max_qp", u64::from(config.max_qp), u64::from(QPN_INDICES)),
+        ("max_mr", u64::from(config.max_mr), 1 << 20),
+        ("budget.rx", budget.rx as u64, most),
+        ("budget.tx", budget.tx as u64, most),
+        ("budget.bells", budget.bells as u64, most),
+        ("budget.events", budget.events as u64, most),
+    ];
+    match ranges.into_iter().find(|(_, value, max)| !(1..=*max).contains(value)) {
+        Some((name, value, max)) => Err(LimitError { name, value, min: 1, max }),
+        None => Ok(()),
+    }
 }
 
 fn common(shards: usize) -> Result<Common, StartError> {
@@ -510,6 +549,8 @@ fn common(shards: usize) -> Result<Common, StartError> {
         events: Notices::new(EVENT_SLOTS).map_err(system("make an event descriptor (see `ulimit -n`)"))?,
         mailboxes,
         someone_waits: AtomicBool::new(false),
+        dead_cqs: AtomicU64::new(0),
+        attention: EventFd::new(Take::All).map_err(system("make an event descriptor (see `ulimit -n`)"))?,
     })
 }
 
@@ -517,7 +558,7 @@ fn shards(
     ports: Vec<Box<dyn Port>>,
     common: &Arc<Common>,
     memory: &Arc<Memory>,
-    config: &EngineConfig,
+    (config, seed): (&EngineConfig, u64),
     vlan: Option<u16>,
 ) -> Vec<Arc<Shard>> {
     let stride = ports.len() as u32;
@@ -529,6 +570,7 @@ fn shards(
                 qpns: QpnSpace { process_slot: 0, offset, stride },
                 max_qp: config.max_qp.div_ceil(stride),
                 limits: config.limits,
+                seed,
                 ..EndpointConfig::default()
             },
             memory.clone(),
@@ -539,3 +581,6 @@ fn shards(
     };
     ports.into_iter().enumerate().map(build).collect()
 }
+
+#[cfg(test)]
+mod tests;

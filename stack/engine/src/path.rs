@@ -30,8 +30,9 @@ pub const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// kernel's `base_reachable_time` (RFC 4861 10).
 pub const CONFIRM_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Shortest time between two immediate checks of a path's neighbour, see [`PathTable::suspect`].
-pub const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Shortest time between two immediate checks of a path's neighbour, see [`PathTable::suspect`]. A neighbour on the link
+/// answers within some milliseconds; the usual retries of a queue pair take less than two seconds in all.
+pub const PROBE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Paths that one call of [`PathTable::due`] names at most; the others wait for the next call.
 pub const MAX_DUE: usize = 64;
@@ -259,7 +260,8 @@ impl PathTable {
                 }
             }
             Change::GidRemoved { gid, .. } => {
-                for id in self.ids(|cold| cold.key.src == gid) {
+                // As a destination it was our own.
+                for id in self.ids(|cold| cold.key.src == gid || cold.key.dst == gid) {
                     self.close(id, now);
                 }
             }
@@ -284,10 +286,12 @@ impl PathTable {
     }
 
     /// Packets of this path go unanswered: have the kernel check its neighbour at once instead of trusting what it knew.
-    /// At most one check goes out every [`PROBE_INTERVAL`].
-    pub fn suspect(&mut self, id: PathId) {
-        if let Some(cold) = self.cold_mut(id) {
-            cold.suspect = true;
+    /// At most one check goes out every [`PROBE_INTERVAL`]. True when the path is due for that and was not before.
+    pub fn suspect(&mut self, id: PathId) -> bool {
+        match self.cold_mut(id) {
+            // Others have no neighbour, or are being asked for anyway.
+            Some(cold) if cold.state == PathState::Ready => !std::mem::replace(&mut cold.suspect, true),
+            _ => false,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::event::{AsyncEvent, AsyncEventKind};
 use crate::netdev::{Change, Monitor, PortState};
 use crate::network::Network;
 use crate::shard::Shard;
-use crate::sys::{self, EventFd, Take};
+use crate::sys;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl std::fmt::Debug for WatchConfig {
 #[derive(Debug)]
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
-    wake: Arc<EventFd>,
+    common: Arc<Common>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -52,19 +52,17 @@ impl Watch {
         common: Arc<Common>,
     ) -> io::Result<Watch> {
         let stop = Arc::new(AtomicBool::new(false));
-        let wake = Arc::new(EventFd::new(Take::All)?);
-        let watcher = Watcher { config, network, shards, common };
-        let (stopped, fd) = (stop.clone(), wake.clone());
-        let thread =
-            std::thread::Builder::new().name("xroce-watch".into()).spawn(move || watcher.run(&stopped, &fd))?;
-        Ok(Watch { stop, wake, thread: Some(thread) })
+        let stopped = stop.clone();
+        let watcher = Watcher { config, network, shards, common: common.clone() };
+        let thread = std::thread::Builder::new().name("xroce-watch".into()).spawn(move || watcher.run(&stopped))?;
+        Ok(Watch { stop, common, thread: Some(thread) })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.wake.signal();
+        self.common.attention.signal();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -82,14 +80,16 @@ struct Watcher {
 const RETRY: Duration = Duration::from_millis(100);
 
 impl Watcher {
-    fn run(mut self, stop: &AtomicBool, wake: &EventFd) {
-        let mut fds = [sys::readable(self.config.monitor.as_raw_fd()), sys::readable(wake.as_raw_fd())];
+    fn run(mut self, stop: &AtomicBool) {
+        let attention = self.common.attention.as_raw_fd();
+        let mut fds = [sys::readable(self.config.monitor.as_raw_fd()), sys::readable(attention)];
         while !stop.load(Ordering::SeqCst) {
             let until_ns = self.next_look_up();
             if let Err(error) = sys::wait(&mut fds, until_ns) {
                 tracing::warn!(%error, "cannot wait for news of the netdev");
                 std::thread::sleep(RETRY);
             }
+            self.common.attention.take();
             match self.config.monitor.poll() {
                 Ok(changes) => {
                     self.apply(&changes);
@@ -108,8 +108,7 @@ impl Watcher {
 
     /// Nanoseconds until some path is due to be looked up again; None if there is none.
     ///
-    /// A path that is made meanwhile has just been looked up, so it is not due before this thread would wake for others, or
-    /// before [`IDLE`] at the latest.
+    /// Whoever makes a path due meanwhile wakes this thread; [`IDLE`] is for the case that it could not.
     fn next_look_up(&self) -> Option<u64> {
         /// Shorter than any interval of the path table.
         const IDLE: Duration = Duration::from_secs(1);

@@ -111,10 +111,14 @@ fn gid_index(context: &Context, v4: bool) -> u8 {
 }
 
 fn connect(a: &Side, b: &Side, v4: bool, mtu: PathMtu) {
+    connect_with(a, b, v4, mtu, TIMEOUT);
+}
+
+fn connect_with(a: &Side, b: &Side, v4: bool, mtu: PathMtu, timeout: u8) {
     let of = |side: &Side, psn| ConnectOptions {
         gid_index: gid_index(&side.context, v4),
         path_mtu: Some(mtu),
-        timeout: TIMEOUT,
+        timeout,
         ..options(psn)
     };
     let (of_a, of_b) = (of(a, 0xff_fff0), of(b, 77));
@@ -239,6 +243,52 @@ fn addresses_and_the_link_come_and_go() {
     b.recv(1, &[b.sge(0, 8)]);
     a.send(2, SendOp::Send, &[a.sge(0, 8)]);
     assert_eq!(a.wc(&b).status, WcStatus::RetryExcErr);
+}
+
+/// Two namespaces with a router between them: 10.9.1.1 at its interface `west`, 10.9.2.1 at `east`.
+fn routed(test: &str) -> Option<([Namespace; 2], Namespace)> {
+    let (ends, router) = ([Namespace::new(test)?, Namespace::new(test)?], Namespace::new(test)?);
+    let path = "/proc/sys/net/ipv4/ip_forward";
+    router.run(|| std::fs::write(path, "1")).unwrap_or_else(|e| panic!("{path}: {e}"));
+    for (end, (name, net)) in ends.iter().zip([("west", 1), ("east", 2)]) {
+        end.ip(&format!("link add eth0 mtu 1500 type veth peer name {name} mtu 1500 netns {}", router.0));
+        end.ip("link set lo up");
+        end.ip("link set eth0 up");
+        router.ip(&format!("link set {name} up"));
+        router.ip(&format!("addr add 10.9.{net}.1/24 dev {name}"));
+        end.ip(&format!("addr add 10.9.{net}.2/24 dev eth0"));
+        end.ip(&format!("route add default via 10.9.{net}.1"));
+    }
+    Some((ends, router))
+}
+
+/// The router's interface gets another MAC address and tells nobody. What the kernel knew stays wrong until somebody asks it
+/// to look again, and our frames pass it by.
+#[test]
+fn a_flow_outlives_a_silent_change_of_the_neighbours_mac() {
+    const TEST: &str = "a_flow_outlives_a_silent_change_of_the_neighbours_mac";
+    for progress in [Progress::default(), Progress::Event] {
+        let Some((ends, router)) = routed(TEST) else { return };
+        let Some([ca, cb]) = open_both(TEST, &ends, "eth0", progress) else { return };
+        let (a, b) = (Side::new(&ca, QpType::Rc, 1 << 16), Side::new(&cb, QpType::Rc, 1 << 16));
+        // A quarter of a second: seven retries last longer than a loaded machine takes to find the neighbour.
+        connect_with(&a, &b, true, PathMtu::Mtu1024, 16);
+        let (va, rkey) = (b.mr.addr(), b.mr.rkey());
+        let mut next = 0;
+        let mut write = |count: u64| {
+            for id in next..next + count {
+                a.send(id, SendOp::Write { va, rkey }, &[a.sge(0, 8192)]);
+                a.success(&b, id);
+            }
+            next += count;
+        };
+        write(50);
+        // All is acknowledged: nothing makes the router talk to us by itself.
+        router.ip("link set west address 02:00:00:00:00:77");
+        write(200);
+        let counters = &ca.counters().unwrap()[0].2;
+        assert!(counters.qp.local_ack_timeout_err > 0, "the change was noticed: {counters:?}");
+    }
 }
 
 #[test]

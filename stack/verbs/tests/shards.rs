@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{ADDRESSES, MACS, Side, connect, device, ip, pattern};
-use xroce::{Device, Port, Progress, QpType, SendOp};
+use common::{ADDRESSES, MACS, MODES, PATIENCE, Side, connect, device, ip, options, pattern};
+use std::time::Instant;
+use xroce::{Device, Port, Progress, QpAttr, QpInitAttr, QpState, QpType, RecvWr, SendOp, WrId};
 use xroce_port::sim::{PipeConfig, loop_pair};
 use xroce_port::{Capabilities, LinkChange, PortCounters, RxFrame, TxClass, TxFrame};
 
@@ -64,5 +65,33 @@ fn packets_for_another_shards_queue_pair_are_handed_over_and_counted() {
         assert_eq!(second.mr.to_vec(0..4096).unwrap(), pattern(0, 4096));
         let counters = cb.counters().unwrap();
         assert_eq!((counters[0].1.handed_over, counters[0].1.hand_over_drops), (4, 0), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_queue_pair_of_another_shard_fails_with_the_completion_queue() {
+    for mode in MODES {
+        let (_a, b) = loop_pair(&PipeConfig::default()).unwrap();
+        let silent = SilentPort(b.capabilities().clone());
+        let context =
+            Device::on_ports(vec![Box::new(b), Box::new(silent)], &[ip(ADDRESSES[1])]).progress(mode).open().unwrap();
+        let cq = context.create_cq(4).unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let [busy, idle] = [(); 2].map(|()| pd.create_qp(&QpInitAttr::new(QpType::Rc, &cq)).unwrap());
+        assert_ne!(busy.qpn().value() & 1, idle.qpn().value() & 1, "on different shards");
+        for qp in [&busy, &idle] {
+            qp.to_init(&options(0)).unwrap();
+        }
+        for id in 0..6 {
+            busy.post_recv(&RecvWr { wr_id: WrId(id), sges: &[] }).unwrap();
+        }
+        // Six are flushed into four places.
+        busy.modify(&QpAttr { qp_state: Some(QpState::Err), ..QpAttr::default() }).unwrap();
+        let start = Instant::now();
+        while idle.state() != QpState::Err {
+            context.drive();
+            assert!(start.elapsed() < PATIENCE, "{mode:?}: {}", idle.state());
+            std::thread::yield_now();
+        }
     }
 }

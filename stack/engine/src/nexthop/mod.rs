@@ -154,10 +154,11 @@ impl Resolver {
     }
 
     /// Makes the kernel check at once that a neighbour is still there, as when packets to it go unanswered. A change or
-    /// a loss comes as [`Change::NeighbourChanged`](crate::netdev::Change::NeighbourChanged), a loss after some seconds.
+    /// a loss comes as [`Change::NeighbourChanged`](crate::netdev::Change::NeighbourChanged). Called again while the check is
+    /// unanswered, it makes the kernel give the neighbour up, so that the next look-up asks for it anew.
     ///
     /// # Errors
-    /// When the kernel refuses; a neighbour it does not know is `ENOENT`.
+    /// When the kernel refuses. A neighbour that it does not know, or that was set by hand, is not checked.
     pub fn probe(&self, neighbour: IpAddr) -> Result<(), ResolveError> {
         Ok(neighbour::probe(&self.kernel, neighbour, self.ifindex)?)
     }

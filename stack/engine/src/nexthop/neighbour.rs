@@ -25,6 +25,10 @@ pub(crate) struct NeighbourEntry {
     pub asking: bool,
     /// Known, but not confirmed of late: a check is due before it is trusted for long.
     pub stale: bool,
+    /// Known, and being checked; it has not answered yet.
+    pub in_check: bool,
+    /// Set by an administrator, or of a link without neighbours: never checked.
+    pub fixed: bool,
 }
 
 impl NeighbourEntry {
@@ -59,6 +63,8 @@ impl NeighbourEntry {
             failed: state == NeighbourState::Failed,
             asking: state == NeighbourState::Incomplete,
             stale: state == NeighbourState::Stale,
+            in_check: state == NeighbourState::Probe,
+            fixed: matches!(state, NeighbourState::Permanent | NeighbourState::Noarp),
         })
     }
 }
@@ -86,11 +92,19 @@ pub(super) fn solicit(kernel: &Kernel, address: IpAddr, ifindex: u32) -> Result<
     }
 }
 
-/// Makes the kernel check at once, by unicast, that a neighbour it knows is still there (`NUD_PROBE`). Without
-/// `CAP_NET_ADMIN` it is asked to check soon.
+/// Makes the kernel check at once that a neighbour it knows is still there. It asks by unicast first (`NUD_PROBE`); one that
+/// has another MAC address by now cannot hear that, and the kernel gives up on it only after three seconds. So if such a check
+/// is still unanswered, the entry is given up (`NUD_FAILED`), for the next look-up to ask everybody. Without `CAP_NET_ADMIN`
+/// the kernel is asked to check soon.
 pub(super) fn probe(kernel: &Kernel, address: IpAddr, ifindex: u32) -> Result<(), NetlinkError> {
+    let next = match look_up(kernel, address, ifindex)? {
+        Some(entry) if entry.in_check => NeighbourState::Failed,
+        Some(entry) if entry.mac.is_some() && !entry.fixed => NeighbourState::Probe,
+        // The look-up asks for one that is not known, and nobody asks for one that is set by hand.
+        _ => return Ok(()),
+    };
     let mut message = request(address, ifindex);
-    message.header.state = NeighbourState::Probe;
+    message.header.state = next;
     match kernel.change("check a neighbour", RouteNetlinkMessage::NewNeighbour(message), Mode::Replace) {
         Err(e) if e.errno() == Some(libc::EPERM) => kernel.send_discard(address, ifindex),
         result => result,

@@ -1,0 +1,176 @@
+//! The device as a whole, on ports that do nothing.
+
+use super::*;
+use crate::network::FixedNetwork;
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::channel;
+use xroce_port::{Layer, LinkChange, RxFrame, TxClass, TxFrame};
+use xroce_transport::memory::Access;
+use xroce_transport::qp::state::QpType;
+use xroce_transport::wr::QpCap;
+use xroce_wire::Psn;
+
+/// A port without a wire that counts how often it was told that somebody goes to sleep, and that he woke.
+struct Bed {
+    capabilities: Capabilities,
+    before: Arc<AtomicUsize>,
+    after: Arc<AtomicUsize>,
+}
+
+impl Port for Bed {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+    fn rx_burst(&mut self, _max: usize) -> usize {
+        0
+    }
+    fn rx_frame(&self, _i: usize) -> RxFrame<'_> {
+        RxFrame { head: &[], tail: &[] }
+    }
+    fn rx_release(&mut self) {}
+    fn tx_reserve(&mut self, _len: usize, _class: TxClass) -> Option<TxFrame<'_>> {
+        None
+    }
+    fn tx_commit(&mut self, _len: usize) {}
+    fn tx_flush(&mut self) {}
+    fn tx_idle(&self) -> bool {
+        true
+    }
+    fn wait_fds(&self, _out: &mut Vec<RawFd>) {}
+    fn before_wait(&mut self) {
+        self.before.fetch_add(1, Ordering::SeqCst);
+    }
+    fn after_wait(&mut self) {
+        self.after.fetch_add(1, Ordering::SeqCst);
+    }
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+    fn link(&mut self) -> Option<LinkChange> {
+        None
+    }
+}
+
+/// Calls of `before_wait` and `after_wait` of one port.
+type Nights = [Arc<AtomicUsize>; 2];
+
+fn start(ports: usize, config: EngineConfig) -> (Result<Engine, StartError>, Vec<Nights>) {
+    let nights: Vec<Nights> = (0..ports).map(|_| Nights::default()).collect();
+    let capabilities =
+        Capabilities { layer: Layer::Ethernet, mtu: 1500, max_frame: 1514, queues: 1, mac: [2; 6], xdp: None };
+    let bed = |[before, after]: &Nights| {
+        let (before, after) = (before.clone(), after.clone());
+        Box::new(Bed { capabilities: capabilities.clone(), before, after }) as Box<dyn Port>
+    };
+    let network = Network::fixed(FixedNetwork {
+        name: "test".into(),
+        mtu: 1500,
+        addresses: vec!["192.0.2.1".parse().unwrap()],
+        neighbours: [("192.0.2.2".parse().unwrap(), crate::netdev::Mac([2, 0, 0, 0, 0, 2]))].into(),
+        ..FixedNetwork::default()
+    });
+    (Engine::start(nights.iter().map(bed).collect(), network, None, config), nights)
+}
+
+fn undriven() -> EngineConfig {
+    EngineConfig { progress: Progress::Inline { helper: false }, seed: Some(1), ..EngineConfig::default() }
+}
+
+#[test]
+fn settings_with_which_nothing_would_move_are_refused_by_name() {
+    type Change = fn(&mut EngineConfig);
+    let refused = |change: Change| {
+        let mut config = undriven();
+        change(&mut config);
+        start(1, config).0.expect_err("it cannot work").to_string()
+    };
+    let cases: [(&str, Change); 11] = [
+        ("max_qp", |c| c.max_qp = 0),
+        ("max_mr", |c| c.max_mr = 0),
+        ("budget.rx", |c| c.budget.rx = 0),
+        ("budget.tx", |c| c.budget.tx = 0),
+        ("budget.bells", |c| c.budget.bells = 0),
+        ("budget.events", |c| c.budget.events = 0),
+        ("window_packets", |c| c.limits.window_packets = 0),
+        ("ack_req_every", |c| c.limits.ack_req_every = 0),
+        ("max_qp_wr", |c| c.limits.max_qp_wr = 0),
+        ("max_sge", |c| c.limits.max_sge = 0),
+        ("max_cqe", |c| c.limits.max_cqe = 0),
+    ];
+    for (name, change) in cases {
+        assert!(refused(change).starts_with(&format!("{name} is 0; it must be 1 to ")), "{}", refused(change));
+    }
+    assert_eq!(refused(|c| c.limits.max_msg_sz = 1 << 32), "max_msg_sz is 4294967296; it must be 1 to 2147483648");
+    assert_eq!(refused(|c| c.limits.window_packets = 1 << 24), "window_packets is 16777216; it must be 1 to 8388608");
+}
+
+#[test]
+fn a_shard_that_prepared_to_sleep_is_told_when_the_next_one_has_work() {
+    let (engine, nights) = start(2, undriven());
+    let engine = engine.unwrap();
+    let (held, holds) = channel();
+    let (let_go, wait) = channel::<()>();
+    std::thread::scope(|scope| {
+        // Somebody works on the second shard just then.
+        let shard = engine.shards()[1].clone();
+        scope.spawn(move || {
+            shard.inspect(|_| {
+                held.send(()).unwrap();
+                wait.recv().unwrap();
+            })
+        });
+        holds.recv().unwrap();
+        engine.drive(engine.events().as_raw_fd(), Some(Duration::ZERO)).unwrap();
+        let_go.send(()).unwrap();
+    });
+    let counts = |i: usize| [0, 1].map(|when| nights[i][when].load(Ordering::SeqCst));
+    assert_eq!((counts(0), counts(1)), ([1, 1], [0, 0]));
+    engine.drive(engine.events().as_raw_fd(), Some(Duration::ZERO)).unwrap();
+    assert_eq!((counts(0), counts(1)), ([2, 2], [1, 1]));
+}
+
+#[test]
+fn no_path_opens_from_an_address_that_went_during_the_look_up() {
+    let (engine, _) = start(1, undriven());
+    let engine = engine.unwrap();
+    let pd = engine.memory().alloc_pd().unwrap();
+    let cq = engine.create_cq(16, None).unwrap().cq().clone();
+    let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    let init = QpInit { kind: QpType::Uc, pd, send_cq: cq.clone(), recv_cq: cq.clone(), cap, sq_sig_all: false };
+    let EngineQp { handle, shard } = engine.create_qp(init).unwrap();
+    let to_init = QpAttr {
+        qp_state: Some(QpState::Init),
+        pkey_index: Some(0),
+        port_num: Some(1),
+        qp_access_flags: Some(Access::empty()),
+        ..QpAttr::default()
+    };
+    engine.modify_qp(&shard, handle.qpn, &to_init).unwrap();
+    let av = AddressVector {
+        dgid: Gid::from_ipv4([192, 0, 2, 2].into()),
+        sgid_index: 0,
+        hop_limit: 0,
+        traffic_class: 0,
+        flow_label: 0,
+        sl: 0,
+        port_num: 1,
+        is_global: true,
+    };
+    let to_rtr = QpAttr {
+        qp_state: Some(QpState::Rtr),
+        ah_attr: Some(av),
+        path_mtu: Some(PathMtu::Mtu1024),
+        dest_qp_num: Some(Qpn::new(9)),
+        rq_psn: Some(Psn::new(0)),
+        ..QpAttr::default()
+    };
+    let resolved = engine.resolve(handle.qpn, &av).unwrap();
+    let gids = std::mem::replace(&mut engine.network.state_mut().gids, crate::gid::GidTable::new(&[]));
+    let refused = engine.modify_resolved(&shard, handle.qpn, &to_rtr, Some(resolved)).unwrap_err();
+    assert!(matches!(refused, ModifyError::NoSuchGid { index: 0, .. }), "{refused}");
+    assert!(shard.inspect(|core| core.paths.ends()).unwrap().is_empty());
+    engine.network.state_mut().gids = gids;
+    engine.modify_qp(&shard, handle.qpn, &to_rtr).unwrap();
+    assert_eq!(shard.inspect(|core| core.paths.ends().len()), Ok(1));
+    engine.destroy_qp(&shard, handle.qpn);
+}
