@@ -42,7 +42,11 @@ fn blocks(page: &str) -> Vec<Block> {
     for (i, line) in text.lines().enumerate() {
         match (line.strip_prefix("```"), inside) {
             (Some(info), false) => {
-                out.push(Block { line: i + 1, info: info.split(',').map(str::to_owned).collect(), text: String::new() });
+                out.push(Block {
+                    line: i + 1,
+                    info: info.split(',').map(str::to_owned).collect(),
+                    text: String::new(),
+                });
                 inside = true;
             }
             (Some(_), true) => inside = false,

@@ -270,7 +270,8 @@ impl Context {
         self.engine().events().try_next()
     }
 
-    /// A descriptor that is readable while there is an asynchronous event (`ibv_context.async_fd`).
+    /// A descriptor that is readable while there is an asynchronous event (`ibv_context.async_fd`). With inline progress and no
+    /// helper, events come about only while the application runs the device.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         self.engine().events().as_fd()
     }

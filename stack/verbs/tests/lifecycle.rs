@@ -3,6 +3,7 @@
 mod common;
 
 use common::{MODES, PATIENCE, Side, all_rights, connect, connected, device, devices, ip, options, pattern};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -54,6 +55,45 @@ fn handles_may_be_dropped_in_any_order() {
     drop(cq);
     drop(mr);
     drop(qp);
+}
+
+/// Whether a descriptor can be read from now.
+fn is_readable(fd: RawFd) -> bool {
+    let mut fds = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+    // SAFETY: one entry, alive during the call.
+    unsafe { libc::poll(fds.as_mut_ptr(), 1, 0) == 1 }
+}
+
+#[test]
+fn the_descriptor_of_events_is_readable_while_there_is_one() {
+    for mode in MODES {
+        let (a, _b) = connected(mode, QpType::Rc, 64);
+        let context = &a.context;
+        assert_eq!(context.async_fd().as_raw_fd(), context.async_raw_fd());
+        assert!(!is_readable(context.async_raw_fd()), "{mode:?}");
+        assert_eq!(context.try_get_async_event(), None);
+        // Nothing is outstanding, so it is drained at once.
+        let sqd = QpAttr { qp_state: Some(QpState::Sqd), en_sqd_async_notify: Some(true), ..QpAttr::default() };
+        a.qp.modify(&sqd).unwrap();
+        assert!(is_readable(context.async_raw_fd()), "{mode:?}");
+        let event = context.try_get_async_event().unwrap();
+        assert_eq!((event.kind, event.qpn), (AsyncEventKind::SqDrained, Some(a.qp.qpn())));
+        assert_eq!(context.try_get_async_event(), None);
+        assert!(!is_readable(context.async_raw_fd()), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_region_can_be_filled_and_read_as_a_slice() {
+    let (a, b) = connected(Progress::default(), QpType::Rc, 64);
+    // SAFETY: nothing is outstanding, and the peer uses no key of this region.
+    unsafe { a.mr.as_mut_slice() }.copy_from_slice(&pattern(5, 64));
+    b.recv(1, &[b.sge(0, 64)]);
+    a.send(2, SendOp::Send, &[a.sge(0, 64)]);
+    a.success(&b, 2);
+    b.success(&a, 1);
+    // SAFETY: the RECV is done, no other is outstanding, and the peer uses no key of this region.
+    assert_eq!(unsafe { b.mr.as_slice() }, pattern(5, 64));
 }
 
 #[test]
