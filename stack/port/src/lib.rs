@@ -3,7 +3,7 @@
 //! What enters: Ethernet frames from a wire (a netdev's receive queues, or a network in memory), and frames that the
 //! engine writes. What leaves: the same, in the other direction. A [`Port`] is the object an engine holds for that; it
 //! is used a burst at a time and never blocks. `xdp` is the port that sits on a netdev (feature `xdp`, on by default),
-//! [`sim`] has networks in memory; [`pcap`], [`fault`] and [`trace`] wrap any port and stack.
+//! [`udp`] needs no rights, [`sim`] has networks in memory; [`pcap`], [`fault`] and [`trace`] wrap any port and stack.
 
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
@@ -15,9 +15,10 @@ mod port;
 pub mod sim;
 mod staging;
 pub mod trace;
+pub mod udp;
 mod wake;
 #[cfg(feature = "xdp")]
 pub mod xdp;
 
 pub use direction::Direction;
-pub use port::{Capabilities, Layer, LinkChange, Port, PortCounters, RxFrame, TX_HEAD_MIN, TxClass, TxFrame, XdpMode};
+pub use port::{Capabilities, LinkChange, Port, PortCounters, RxFrame, TX_HEAD_MIN, TxClass, TxFrame, XdpMode};

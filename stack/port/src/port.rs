@@ -12,15 +12,6 @@ use std::os::fd::RawFd;
 /// payload always lie in the head.
 pub const TX_HEAD_MIN: usize = 2048;
 
-/// Where the bytes of a frame begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Layer {
-    /// Frames begin with the Ethernet header: next hop, VLAN tags and the IP header are the engine's work.
-    Ethernet,
-    /// Frames begin with the BTH: the port's own kernel socket writes the layers below.
-    Udp,
-}
-
 /// How an AF_XDP port sits on its netdev: what was got, not what was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct XdpMode {
@@ -39,12 +30,9 @@ pub struct XdpMode {
 /// What a port can do. Fixed while the port is open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Where the bytes of a frame begin.
-    pub layer: Layer,
     /// The netdev's MTU: bytes of the largest IP packet, without Ethernet header and VLAN tags.
     pub mtu: u32,
-    /// The longest frame that can both enter and leave, in bytes from the start of [`Capabilities::layer`], without
-    /// FCS. It may be less than `mtu` plus headers: a netdev at MTU 9000 without multi-buffer receives no more than
+    /// The longest frame that can both enter and leave, in bytes from the Ethernet header on, without FCS. It may be less than `mtu` plus headers: a netdev at MTU 9000 without multi-buffer receives no more than
     /// one chunk. An engine must refuse a path MTU whose largest frame is longer.
     pub max_frame: usize,
     /// Receive queues served, 1 or more.
@@ -58,15 +46,9 @@ pub struct Capabilities {
 impl Capabilities {
     /// The largest IP packet that can both enter and leave, in bytes, when each frame carries `vlan_tags` tags of 4
     /// bytes: the smaller of the MTU and what fits [`Capabilities::max_frame`].
-    ///
-    /// For [`Layer::Udp`] there is no header in front and the result counts from the BTH.
     #[must_use]
     pub fn max_ip_packet(&self, vlan_tags: usize) -> usize {
-        let l2 = match self.layer {
-            Layer::Ethernet => 14 + 4 * vlan_tags,
-            Layer::Udp => 0,
-        };
-        self.max_frame.saturating_sub(l2).min(self.mtu as usize)
+        self.max_frame.saturating_sub(14 + 4 * vlan_tags).min(self.mtu as usize)
     }
 }
 
@@ -74,7 +56,7 @@ impl Capabilities {
 /// piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RxFrame<'a> {
-    /// The first piece, from the start of the layer on.
+    /// The first piece, from the Ethernet header on.
     pub head: &'a [u8],
     /// The second piece: it continues where `head` ends.
     pub tail: &'a [u8],
@@ -98,7 +80,7 @@ impl RxFrame<'_> {
 /// `head`. The bytes hold whatever an earlier frame left; every byte that is committed must be written.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TxFrame<'a> {
-    /// The first piece, from the start of the layer on.
+    /// The first piece, from the Ethernet header on.
     pub head: &'a mut [u8],
     /// The second piece: it continues where `head` ends. Empty when all fits the head.
     pub tail: &'a mut [u8],

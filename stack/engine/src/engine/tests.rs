@@ -4,7 +4,7 @@ use super::*;
 use crate::network::FixedNetwork;
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::channel;
-use xroce_port::{Layer, LinkChange, RxFrame, TxClass, TxFrame};
+use xroce_port::{LinkChange, RxFrame, TxClass, TxFrame};
 use xroce_transport::memory::Access;
 use xroce_transport::qp::state::QpType;
 use xroce_transport::wr::QpCap;
@@ -56,8 +56,7 @@ type Nights = [Arc<AtomicUsize>; 2];
 
 fn start(ports: usize, config: EngineConfig) -> (Result<Engine, StartError>, Vec<Nights>) {
     let nights: Vec<Nights> = (0..ports).map(|_| Nights::default()).collect();
-    let capabilities =
-        Capabilities { layer: Layer::Ethernet, mtu: 1500, max_frame: 1514, queues: 1, mac: [2; 6], xdp: None };
+    let capabilities = Capabilities { mtu: 1500, max_frame: 1514, queues: 1, mac: [2; 6], xdp: None };
     let bed = |[before, after]: &Nights| {
         let (before, after) = (before.clone(), after.clone());
         Box::new(Bed { capabilities: capabilities.clone(), before, after }) as Box<dyn Port>

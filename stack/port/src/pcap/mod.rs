@@ -77,8 +77,8 @@ impl Tap {
 impl<P: Port> Pcap<P> {
     /// Wraps `port` and adds an interface of this name to the capture.
     pub fn new(port: P, capture: &Capture, name: &str) -> Pcap<P> {
-        let Capabilities { layer, mac, .. } = *port.capabilities();
-        let interface = capture.add_interface(name, layer, Some(mac).filter(|mac| *mac != [0; 6]));
+        let mac = port.capabilities().mac;
+        let interface = capture.add_interface(name, Some(mac).filter(|mac| *mac != [0; 6]));
         let tap = Tap { capture: capture.clone(), interface, notes: Arc::default() };
         let staging = Staging::for_frames_up_to(port.capabilities().max_frame);
         Pcap { port, tap, staging, lent: 0, lent_at_ns: 0 }

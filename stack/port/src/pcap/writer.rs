@@ -6,7 +6,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Direction, Layer, RxFrame};
+use crate::{Direction, RxFrame};
 
 const SECTION_HEADER_BLOCK: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION_BLOCK: u32 = 1;
@@ -17,7 +17,6 @@ const OPT_END: u16 = 0;
 const OPT_COMMENT: u16 = 1;
 const SHB_USERAPPL: u16 = 4;
 const IF_NAME: u16 = 2;
-const IF_DESCRIPTION: u16 = 3;
 const IF_MAC_ADDR: u16 = 6;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
@@ -26,8 +25,6 @@ const EPB_FLAGS: u16 = 2;
 const TSRESOL_NS: u8 = 9;
 
 const LINKTYPE_ETHERNET: u16 = 1;
-/// The first of the link types kept for private use: no assigned one begins with a BTH.
-const LINKTYPE_USER0: u16 = 147;
 
 /// Direction bits of `epb_flags`.
 const INBOUND: u32 = 0b01;
@@ -92,22 +89,15 @@ impl Capture {
         Ok(Capture(Arc::new(Mutex::new(writer))))
     }
 
-    /// Adds an interface whose frames begin at `layer`; names need not differ.
-    pub fn add_interface(&self, name: &str, layer: Layer, mac: Option<[u8; 6]>) -> InterfaceId {
+    /// Adds an interface; names need not differ.
+    pub fn add_interface(&self, name: &str, mac: Option<[u8; 6]>) -> InterfaceId {
         let mut writer = self.lock();
-        let (link_type, description) = match layer {
-            Layer::Ethernet => (LINKTYPE_ETHERNET, None),
-            Layer::Udp => (LINKTYPE_USER0, Some("frames begin with the InfiniBand BTH")),
-        };
         writer.begin(INTERFACE_DESCRIPTION_BLOCK);
-        writer.u16(link_type);
+        writer.u16(LINKTYPE_ETHERNET);
         writer.u16(0);
         // Snap length: none.
         writer.u32(0);
         writer.option(IF_NAME, name.as_bytes());
-        if let Some(text) = description {
-            writer.option(IF_DESCRIPTION, text.as_bytes());
-        }
         if let Some(mac) = mac {
             writer.option(IF_MAC_ADDR, &mac);
         }

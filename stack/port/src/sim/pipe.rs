@@ -15,7 +15,7 @@ use super::NodeError;
 use super::frame::{Frame, RX_SPLIT_MIN, Split, VLAN_FRAME_OVERHEAD, lend_mut};
 use super::port::default_reserve;
 use crate::wake::Wake;
-use crate::{Capabilities, Layer, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame};
+use crate::{Capabilities, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame};
 
 /// How both ends of a pipe are built.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,14 +116,7 @@ impl PipePort {
         let max_frame = config.mtu as usize + VLAN_FRAME_OVERHEAD;
         let mac = [2, 0, 0, 0, 0, number];
         PipePort {
-            capabilities: Capabilities {
-                layer: Layer::Ethernet,
-                mtu: config.mtu,
-                max_frame,
-                queues: 1,
-                mac,
-                xdp: None,
-            },
+            capabilities: Capabilities { mtu: config.mtu, max_frame, queues: 1, mac, xdp: None },
             split: Split(config.split_at),
             response_reserve: config.reserve(),
             out,

@@ -13,7 +13,7 @@ use super::frame::{Frame, RX_SPLIT_MIN, Split, VLAN_FRAME_OVERHEAD, lend_mut};
 use super::net::Shared;
 use super::{NodeError, NodeId, SimNet};
 use crate::wake::Wake;
-use crate::{Capabilities, Layer, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame};
+use crate::{Capabilities, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame};
 
 /// Buffers fetched from the network's pool at a time.
 const REFILL: usize = 64;
@@ -146,14 +146,7 @@ impl SimPort {
         Ok(SimPort {
             shared: Arc::clone(shared),
             id,
-            capabilities: Capabilities {
-                layer: Layer::Ethernet,
-                mtu: config.mtu,
-                max_frame,
-                queues: 1,
-                mac,
-                xdp: None,
-            },
+            capabilities: Capabilities { mtu: config.mtu, max_frame, queues: 1, mac, xdp: None },
             split: Split(config.split_at),
             response_reserve: config.reserve(),
             lent: Vec::with_capacity(config.rx_ring),

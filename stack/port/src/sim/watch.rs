@@ -2,7 +2,7 @@
 
 use super::NodeId;
 use crate::pcap::Capture;
-use crate::{Direction, Layer, RxFrame};
+use crate::{Direction, RxFrame};
 
 /// Why the network lost a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -105,7 +105,7 @@ impl TraceHash {
 /// that befell it between.
 pub fn into_capture(capture: &Capture, name: &str) -> impl FnMut(&NetEvent<'_>) + Send + 'static {
     let capture = capture.clone();
-    let interface = capture.add_interface(name, Layer::Ethernet, None);
+    let interface = capture.add_interface(name, None);
     move |event| {
         let (direction, comment) = match event.what {
             What::Sent => (Direction::Tx, String::new()),

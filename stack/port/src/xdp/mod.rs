@@ -21,7 +21,7 @@ pub use config::{AttachMode, Faults, MultiBuffer, Queues, XdpConfig, ZeroCopy};
 pub use error::OpenError;
 pub use xroce_xdp_prog::{AddressFilter, AttachError, Attachment, Counters as ProgramCounters, LoadError, MapError};
 
-use crate::port::{Capabilities, Layer, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame, XdpMode};
+use crate::port::{Capabilities, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame, XdpMode};
 use link::Link;
 use netdev::Netdev;
 use open::{Pieces, open_queue, ways};
@@ -95,7 +95,6 @@ impl XdpPort {
         }
 
         let capabilities = Capabilities {
-            layer: Layer::Ethernet,
             mtu: netdev.mtu,
             max_frame: max_frame(netdev.mtu, xdp.multi_buffer),
             queues: queues.len() as u32,
