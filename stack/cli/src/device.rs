@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,31 @@ use crate::commands::doctor;
 /// Which device, and whether its frames are to be captured.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct DeviceArgs {
-    /// Netdev to open [default: the first that is up and can carry RoCE]
+    /// Netdev to open [default: the first that is up and can carry RoCE]. udp:ADDRESS takes a plain UDP socket on that address
+    /// of this host instead, which needs no rights
     #[arg(short = 'd', long = "device", visible_alias = "ib-dev", value_name = "NETDEV")]
     pub device: Option<String>,
     /// Capture every RoCE frame of this end, in pcapng (xroce decode and Wireshark read it)
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+}
+
+/// What `-d` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Named {
+    Netdev(String),
+    Udp(IpAddr),
+}
+
+impl Named {
+    fn parse(text: &str) -> Result<Named, DeviceError> {
+        match text.strip_prefix("udp:") {
+            None => Ok(Named::Netdev(text.to_owned())),
+            Some(address) => {
+                address.parse().map(Named::Udp).map_err(|_| DeviceError::NotAnAddress { text: address.to_owned() })
+            }
+        }
+    }
 }
 
 /// Why there is no device to work with.
@@ -32,6 +52,12 @@ pub enum DeviceError {
          one: --sim"
     )]
     None,
+    /// Not an address behind udp:.
+    #[error("-d udp:{text}: {text:?} is no IPv4 or IPv6 address; -d udp:127.0.0.1, say")]
+    NotAnAddress {
+        /// What was given.
+        text: String,
+    },
     /// The netdev does not open.
     #[error("{0}")]
     Open(#[from] OpenError),
@@ -105,7 +131,11 @@ impl DeviceArgs {
     /// Opens the netdev of `-d`, or the first that can be used.
     pub fn open(&self, progress: Progress) -> Result<Opened, DeviceError> {
         let name = self.name()?;
-        self.open_as(Device::builder(&name).progress(progress), &name)
+        let builder = match Named::parse(&name)? {
+            Named::Netdev(netdev) => Device::builder(&netdev),
+            Named::Udp(address) => Device::on_udp(&[address]),
+        };
+        self.open_as(builder.progress(progress), &name)
     }
 
     /// Opens `builder`'s device, captured if asked for.
@@ -198,6 +228,14 @@ pub fn linger(context: &Context) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_device_is_called() {
+        assert_eq!(Named::parse("eth0").unwrap(), Named::Netdev("eth0".to_owned()));
+        assert_eq!(Named::parse("udp:::1").unwrap(), Named::Udp("::1".parse().unwrap()));
+        let error = Named::parse("udp:localhost").unwrap_err().to_string();
+        assert!(error.contains("\"localhost\" is no IPv4"), "{error}");
+    }
 
     #[test]
     fn a_capture_that_cannot_be_written_is_named() {

@@ -35,6 +35,8 @@ pub struct FixedNetwork {
     pub addresses: Vec<IpAddr>,
     /// The other stations.
     pub neighbours: HashMap<IpAddr, Mac>,
+    /// Where frames to stations that are not listed go; None: there are no others.
+    pub others: Option<Mac>,
 }
 
 /// Where next hops come from.
@@ -144,7 +146,7 @@ impl FixedNetwork {
         } else {
             let unknown =
                 || ResolveError::NoAnswer { neighbour: to, interface: interface(), dst, waited: Duration::ZERO };
-            (NextHopKind::OnLink, *self.neighbours.get(&to).ok_or_else(unknown)?)
+            (NextHopKind::OnLink, self.neighbours.get(&to).copied().or(self.others).ok_or_else(unknown)?)
         };
         Ok(NextHop {
             kind,
@@ -174,6 +176,7 @@ mod tests {
             mtu: 4200,
             addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
             neighbours: HashMap::from([("192.0.2.2".parse().unwrap(), Mac([2, 0, 0, 0, 0, 2]))]),
+            others: None,
         }
     }
 
@@ -193,6 +196,9 @@ mod tests {
         assert_eq!(own.kind, NextHopKind::Local);
         let stranger = n.resolve(gid("192.0.2.1"), gid("192.0.2.3"));
         assert!(matches!(stranger, Err(ResolveError::NoAnswer { .. })));
+        let open = FixedNetwork { others: Some(Mac([2, 0, 0, 0, 0, 9])), ..network() };
+        assert_eq!(open.resolve(gid("192.0.2.1"), gid("192.0.2.3")).unwrap().dst_mac.0[5], 9);
+        assert_eq!(open.resolve(gid("192.0.2.1"), gid("192.0.2.2")).unwrap().dst_mac.0[5], 2);
         let mixed = n.resolve(gid("192.0.2.1"), gid("2001:db8::1"));
         assert!(matches!(mixed, Err(ResolveError::MixedFamilies { .. })));
         let foreign = n.resolve(gid("192.0.2.9"), gid("192.0.2.2"));

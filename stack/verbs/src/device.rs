@@ -1,6 +1,7 @@
 //! Opening a device.
 //!
-//! In: the name of a netdev in the caller's network namespace, or a port and the network around it. Out: a [`Context`].
+//! In: the name of a netdev in the caller's network namespace, addresses of this host, or a port and the network around it. Out: a
+//! [`Context`].
 #![forbid(unsafe_code)]
 
 use crate::context::Context;
@@ -14,6 +15,7 @@ use xroce_engine::network::{FixedNetwork, Network};
 use xroce_engine::watch::WatchConfig;
 use xroce_engine::{Engine, EngineConfig, Progress};
 use xroce_port::Port;
+use xroce_port::udp::{self, UdpConfig, UdpPort};
 use xroce_port::xdp::{self, AddressFilter, XdpConfig, XdpPort};
 use xroce_transport::Limits;
 use xroce_wire::Gid;
@@ -59,6 +61,9 @@ pub enum OpenError {
     /// The AF_XDP port does not open.
     #[error(transparent)]
     Xdp(#[from] xdp::OpenError),
+    /// The UDP port does not open.
+    #[error(transparent)]
+    Udp(#[from] udp::UdpOpenError),
     /// The addresses cannot be given to the XDP program.
     #[error(transparent)]
     Addresses(#[from] xdp::MapError),
@@ -72,6 +77,7 @@ type Wrap = Box<dyn FnOnce(Box<dyn Port>) -> Box<dyn Port> + Send>;
 
 enum Source {
     Netdev(XdpConfig),
+    Udp { addresses: Vec<IpAddr> },
     Ports { ports: Vec<Box<dyn Port>>, network: FixedNetwork },
 }
 
@@ -111,6 +117,14 @@ impl Device {
         DeviceBuilder::new(Source::Netdev(XdpConfig::new(name)))
     }
 
+    /// A device on plain UDP sockets, one for each of these addresses of this host: needs no rights, and costs a system call for
+    /// each packet. Over IPv4 not all of the ICRC can be checked against every sender; see [`udp`].
+    pub fn on_udp(addresses: &[IpAddr]) -> DeviceBuilder {
+        let mut builder = DeviceBuilder::new(Source::Udp { addresses: addresses.to_vec() });
+        builder.config.limits.window_packets = builder.config.limits.window_packets.min(UDP_WINDOW_PACKETS);
+        builder
+    }
+
     /// A device on a port of the caller's, for tests and simulations: no netdev, no kernel tables. `addresses` are its own, in
     /// the order of their GID indices; other stations are made known by [`neighbour`](DeviceBuilder::neighbour).
     pub fn on_port(port: Box<dyn Port>, addresses: &[IpAddr]) -> DeviceBuilder {
@@ -126,6 +140,7 @@ impl Device {
             mtu,
             addresses: addresses.to_vec(),
             neighbours: HashMap::new(),
+            others: None,
         };
         DeviceBuilder::new(Source::Ports { ports, network })
     }
@@ -191,6 +206,7 @@ impl DeviceBuilder {
         let DeviceBuilder { source, config, wraps } = self;
         let (mut ports, network, watch) = match source {
             Source::Netdev(xdp) => open_netdev(xdp)?,
+            Source::Udp { addresses } => open_udp(&addresses)?,
             Source::Ports { ports, network } => (ports, Network::fixed(network), None),
         };
         if !ports.is_empty() {
@@ -227,6 +243,35 @@ fn open_netdev(mut xdp: XdpConfig) -> Result<Opened, OpenError> {
     let on_addresses = Box::new(move |gids: &[Gid]| filter.set(gids));
     let watch = WatchConfig { monitor, on_addresses: Some(on_addresses) };
     Ok((vec![Box::new(port)], network, Some(watch)))
+}
+
+/// A socket holds some 200 KiB by default; more packets on the way would be lost there whenever we are late to read.
+const UDP_WINDOW_PACKETS: u32 = 32;
+/// Carries path MTU 4096; more would only make buffers larger.
+const UDP_MTU_MAX: u32 = 4200;
+
+fn open_udp(addresses: &[IpAddr]) -> Result<Opened, OpenError> {
+    let mtu = addresses.iter().map(|address| mtu_towards(*address)).min().unwrap_or(UDP_MTU_MAX);
+    let port = UdpPort::open(&UdpConfig { mtu, ..UdpConfig::new(addresses) })?;
+    let network = FixedNetwork {
+        name: "udp".to_owned(),
+        mac: Mac(port.capabilities().mac),
+        mtu,
+        addresses: addresses.to_vec(),
+        neighbours: HashMap::new(),
+        // The kernel finds the way.
+        others: Some(Mac(udp::THEIR_MAC)),
+    };
+    Ok((vec![Box::new(port)], Network::fixed(network), None))
+}
+
+/// MTU of the interface that has this address.
+fn mtu_towards(address: IpAddr) -> u32 {
+    let has = |netdev: &Netdev| netdev.addresses().is_ok_and(|all| all.iter().any(|a| a.address == address));
+    let names = xroce_engine::interface_names().unwrap_or_default();
+    let mut netdevs = names.iter().filter_map(|name| Netdev::open(name).ok());
+    // 127.0.0.2 is ours too, though no interface lists it: the loopback takes all of 127.0.0.0/8.
+    netdevs.find(has).map_or(UDP_MTU_MAX, |netdev| netdev.facts().mtu.min(UDP_MTU_MAX))
 }
 
 /// The interface whose frames the port carries: the parent of a VLAN, else the netdev itself.
