@@ -78,6 +78,14 @@ mutations! {
     RetriesOneTooFew,
     /// What is posted in ERR is not flushed.
     LatePostsNotFlushed,
+    /// What the queue pair allows its peer is not looked at.
+    QpRightsIgnored,
+    /// A registration that is changed in place keeps its rights and its domain.
+    ReregIgnored,
+    /// A send queue that stops for an error keeps what was posted behind it.
+    SqeNotFlushed,
+    /// Other attributes for SQD change nothing.
+    SqdAttributesIgnored,
 }
 
 #[cfg(feature = "mutations")]

@@ -317,6 +317,7 @@ impl World<'_> {
             }
             flow.advance(found + 1);
         } else if matches!(verb, Verb::WriteImm(_)) {
+            flow.check_allowed(found)?;
             self.check_uc_write(index, from, found)?;
         }
         self.ends[index].slots[slot] = Slot::Holds { id, len: used as u32 };
@@ -358,6 +359,7 @@ impl World<'_> {
                     local: self.ends[index].rekeyed[Area::Local as usize],
                     remote: peer[Area::Remote as usize],
                     recv: peer[Area::Recv as usize],
+                    rights: self.ends[self.ends[index].peer].rights_changed,
                 };
                 if !matches!(self.ends[self.ends[index].peer].state(), QpState::Rtr | QpState::Rts | QpState::Sqd) {
                     // Nobody answers there, and what waited to be answered is gone.

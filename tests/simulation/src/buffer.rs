@@ -30,13 +30,17 @@ impl Buffer {
 
     /// Registers bytes `range`, named by the peer and by SGEs from `iova` on.
     pub(crate) fn register(&self, memory: &Memory, pd: Pd, range: Range<usize>, iova: u64, access: Access) -> Lkey {
+        let info = memory.register(pd, self.region(range), Some(iova), access).expect("a range that can be registered");
+        Lkey(info.key)
+    }
+
+    /// Bytes `range`, to be registered.
+    pub(crate) fn region(&self, range: Range<usize>) -> Region {
         assert!(range.end <= self.len(), "{range:?} of {}", self.len());
         // SAFETY: the bytes are allocated until `self` is dropped. Whoever owns the buffer owns the endpoints that use
-        // `memory` too, runs them in its own thread, and runs none after it has dropped the buffer. No reference to
+        // the table too, runs them in its own thread, and runs none after it has dropped the buffer. No reference to
         // the bytes exists: every access of this file is a copy through the pointer.
-        let region = unsafe { Region::new(self.base.cast::<u8>().add(range.start), range.len()) };
-        let info = memory.register(pd, region, Some(iova), access).expect("a range that can be registered");
-        Lkey(info.key)
+        unsafe { Region::new(self.base.cast::<u8>().add(range.start), range.len()) }
     }
 
     /// Copies out.

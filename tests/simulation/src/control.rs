@@ -11,15 +11,18 @@ use xroce_transport::wr::QpCap;
 use xroce_transport::{Instant, PathId, QpPath};
 use xroce_wire::Psn;
 
-use crate::end::Slot;
+use crate::end::{Grant, Slot};
 use crate::generate::{INLINE_MAX, OWN_WORDS};
 use crate::model::{Check, Flow, Limits, Rule, broken};
 use crate::node::Node;
-use crate::plan::{Act, Area, Change};
+use crate::plan::{Act, Area, Change, Rereg, Tune};
 use crate::world::{Due, World};
 
 /// PSNs between the first ones of two connections of the same queue pairs: late packets of the one miss the other.
 const PSN_STEP: u32 = 0x30_0000;
+
+/// What a queue pair lets its peer do, unless that is taken back.
+const ALL_RIGHTS: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 
 impl World<'_> {
     /// Carries out a step of the plan.
@@ -36,6 +39,9 @@ impl World<'_> {
             }
             Act::Change { end, to } => self.change(end.conn * 2 + end.side, to),
             Act::Rekey { end, area } => self.rekey(end.conn * 2 + end.side, area),
+            Act::Rereg { end, area, what } => self.rereg(end.conn * 2 + end.side, area, what),
+            Act::Tune { end, tune } => self.tune(end.conn * 2 + end.side, tune),
+            Act::Rights { end } => self.rights(end.conn * 2 + end.side),
             Act::Reconnect { conn } => self.reconnect(conn),
             Act::Restart { node, down_ns } => self.restart(node, down_ns),
         }
@@ -100,7 +106,7 @@ impl World<'_> {
         Psn::new(self.ends[end].plan.psn.wrapping_add(self.ends[end].session.wrapping_mul(PSN_STEP)))
     }
 
-    fn new_flow(&self, index: usize) -> Flow {
+    fn limits(&self, index: usize) -> Limits {
         let end = &self.ends[index];
         let conn = &self.plan.conns[end.id.conn];
         let peer = &self.ends[end.peer];
@@ -108,7 +114,7 @@ impl World<'_> {
         let timer = 4096u64 << end.plan.timeout;
         let ports = [node.tx_ns, self.plan.nodes[peer.plan.node].tx_ns];
         let patience = 8 * self.net.slowest() + 20_000 * ports[0].max(ports[1]);
-        let limits = Limits {
+        Limits {
             kind: conn.kind,
             mtu: conn.mtu.bytes(),
             window: node.window as usize,
@@ -117,7 +123,14 @@ impl World<'_> {
             rnr_retry: end.plan.rnr_retry,
             tight_port: node.tx_ns > 0,
             patient: end.plan.timeout == 0 || timer >= patience,
-        };
+        }
+    }
+
+    fn new_flow(&self, index: usize) -> Flow {
+        let end = &self.ends[index];
+        let conn = &self.plan.conns[end.id.conn];
+        let peer = &self.ends[end.peer];
+        let limits = self.limits(index);
         let area = peer.buffer.copy(peer.layout.remote.clone());
         let late = conn.by_reset && end.session > 0;
         let words = (0..OWN_WORDS as usize).map(|i| peer.buffer.word(peer.layout.remote.start + 8 * i)).collect();
@@ -134,7 +147,7 @@ impl World<'_> {
             qp_state: Some(QpState::Init),
             pkey_index: Some(0),
             port_num: Some(1),
-            qp_access_flags: Some(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC),
+            qp_access_flags: Some(ALL_RIGHTS),
             ..QpAttr::default()
         }
     }
@@ -215,6 +228,7 @@ impl World<'_> {
                 self.flows[end].wire.drained = false;
                 self.move_to(end, QpState::Rts)
             }
+            (Change::Rts, QpState::Sqe) => self.recover(end),
             (Change::Err, state) if state != QpState::Reset => {
                 self.excuse(conn);
                 self.move_to(end, QpState::Err)
@@ -225,6 +239,28 @@ impl World<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A UC send queue that a local fault stopped goes on; all that was posted has been flushed.
+    fn recover(&mut self, end: usize) -> Check {
+        let node = self.ends[end].plan.node;
+        if !self.nodes[node].alive || self.ends[end].holding {
+            return Ok(());
+        }
+        self.ends[end].holding = true;
+        let polled = self.poll(node);
+        self.ends[end].holding = false;
+        polled?;
+        if self.nodes[node].cq.is_overrun() || self.ends[end].state() != QpState::Sqe {
+            return Ok(());
+        }
+        self.check_sends_ended(end)?;
+        self.move_to(end, QpState::Rts)?;
+        let Some(handle) = &self.ends[end].handle else { return Ok(()) };
+        let next = self.nodes[node].endpoint.query_qp(handle.qpn).and_then(|info| info.attr.sq_psn);
+        let Some(psn) = next else { return broken(Rule::Segmentation, "a queue pair in RTS without a PSN") };
+        self.flows[end].recover(psn)?;
+        self.work(end).map(|_| ())
     }
 
     /// To RESET: what was outstanding never completes, and what was not polled is gone.
@@ -260,8 +296,69 @@ impl World<'_> {
         self.excuse(self.ends[index].id.conn);
         self.ends[index].register(index, &self.nodes[node], area);
         self.ends[index].rekeyed[area as usize] = true;
+        if area == Area::Remote {
+            let peer = self.ends[index].peer;
+            self.flows[peer].memory_denied_from = None;
+        }
         self.flows[index].wire.may_ask |= area == Area::Local;
         Ok(())
+    }
+
+    fn rereg(&mut self, index: usize, area: Area, what: Rereg) -> Check {
+        let (node, peer) = (self.ends[index].plan.node, self.ends[index].peer);
+        if !self.nodes[node].alive || self.ends[index].handle.is_none() {
+            return Ok(());
+        }
+        self.excuse(self.ends[index].id.conn);
+        self.ends[index].reregister(index, &self.nodes[node], area, what)?;
+        self.ends[index].rekeyed[area as usize] = true;
+        self.flows[index].wire.may_ask |= area == Area::Local;
+        if area == Area::Remote {
+            let usable = self.ends[index].grants[area as usize] == Grant::default();
+            let flow = &mut self.flows[peer];
+            flow.memory_denied_from = (!usable).then(|| flow.memory_denied_from.unwrap_or(flow.ops.len()));
+        }
+        Ok(())
+    }
+
+    /// Other attributes for a queue pair that starts nothing at the moment (IBTA 11.2.5.2).
+    fn tune(&mut self, index: usize, tune: Tune) -> Check {
+        let conn = &self.plan.conns[self.ends[index].id.conn];
+        if self.ends[index].state() != QpState::Sqd || conn.kind != QpType::Rc {
+            return Ok(());
+        }
+        let serves = self.ends[self.ends[index].peer].plan.max_dest_rd_atomic;
+        let plan = &mut self.ends[index].plan;
+        plan.max_rd_atomic = tune.max_rd_atomic.min(serves);
+        (plan.timeout, plan.retry_cnt, plan.rnr_retry) = (tune.timeout, tune.retry_cnt, tune.rnr_retry);
+        plan.min_rnr_timer = tune.min_rnr_timer;
+        let attr = QpAttr {
+            qp_state: Some(QpState::Sqd),
+            timeout: Some(plan.timeout),
+            retry_cnt: Some(plan.retry_cnt),
+            rnr_retry: Some(plan.rnr_retry),
+            min_rnr_timer: Some(plan.min_rnr_timer),
+            max_rd_atomic: Some(plan.max_rd_atomic),
+            ..QpAttr::default()
+        };
+        let limits = self.limits(index);
+        self.flows[index].wire.tuned(limits);
+        self.modify(index, &attr)
+    }
+
+    /// Takes all rights of the peer at the queue pair away, or gives them back.
+    fn rights(&mut self, index: usize) -> Check {
+        let (state, peer) = (self.ends[index].state(), self.ends[index].peer);
+        if !matches!(state, QpState::Rts | QpState::Sqd) {
+            return Ok(());
+        }
+        self.excuse(self.ends[index].id.conn);
+        let denied = !self.ends[index].rights_denied;
+        self.ends[index].rights_denied = denied;
+        self.ends[index].rights_changed = true;
+        self.flows[peer].rights_denied_from = denied.then_some(self.flows[peer].ops.len());
+        let rights = if denied { Access::empty() } else { ALL_RIGHTS };
+        self.modify(index, &QpAttr { qp_state: Some(state), qp_access_flags: Some(rights), ..QpAttr::default() })
     }
 
     /// Takes both ends down and connects them anew.
@@ -306,6 +403,13 @@ impl World<'_> {
         }
         self.ends[index].session += 1;
         self.ends[index].rekeyed = [false; 3];
+        (self.ends[index].rights_denied, self.ends[index].rights_changed) = (false, false);
+        let node = self.ends[index].plan.node;
+        for area in [Area::Local, Area::Recv, Area::Remote] {
+            if self.ends[index].grants[area as usize] != Grant::default() {
+                self.ends[index].register(index, &self.nodes[node], area);
+            }
+        }
         Ok(())
     }
 

@@ -5,15 +5,16 @@
 use core::ops::Range;
 use std::collections::VecDeque;
 
-use xroce_transport::memory::Access;
+use xroce_transport::memory::{self, Access};
 use xroce_transport::qp::QpHandle;
 use xroce_transport::qp::state::QpState;
 use xroce_wire::Lkey;
 
 use crate::buffer::{Buffer, message};
 use crate::generate::OWN_WORDS;
+use crate::model::{Check, Rule, broken};
 use crate::node::Node;
-use crate::plan::{Area, ConnPlan, EndId, EndPlan, Flaw, Plan, Verb};
+use crate::plan::{Area, ConnPlan, EndId, EndPlan, Flaw, Plan, Rereg, Verb};
 
 /// Bytes around every area that nobody may write.
 const GUARD: usize = 64;
@@ -46,6 +47,23 @@ pub(crate) enum Use {
     Answer(Option<Vec<u8>>),
 }
 
+/// What is left of a registration.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Grant {
+    /// It has no rights.
+    pub(crate) bare: bool,
+    /// It belongs to the other domain.
+    pub(crate) abroad: bool,
+}
+
+/// The rights of an area.
+fn rights(area: Area) -> Access {
+    match area {
+        Area::Local | Area::Recv => Access::LOCAL_WRITE,
+        Area::Remote => Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+    }
+}
+
 /// A place for a RECV.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Slot {
@@ -71,6 +89,12 @@ pub(crate) struct End {
     pub(crate) remote_key: u32,
     /// Registrations that were ever taken back.
     pub(crate) rekeyed: [bool; 3],
+    /// What of the registrations was taken away in place.
+    pub(crate) grants: [Grant; 3],
+    /// The queue pair allows the peer nothing.
+    pub(crate) rights_denied: bool,
+    /// That was ever so on this connection.
+    pub(crate) rights_changed: bool,
     /// Steps whose requests wait to be posted.
     pub(crate) todo: VecDeque<usize>,
     pub(crate) next_local: usize,
@@ -145,6 +169,9 @@ impl End {
             recv_key: 0,
             remote_key: 0,
             rekeyed: [false; 3],
+            grants: [Grant::default(); 3],
+            rights_denied: false,
+            rights_changed: false,
             todo: VecDeque::new(),
             next_local: layout.local.start,
             layout,
@@ -183,6 +210,8 @@ impl End {
         self.slots.fill(Slot::Free);
         self.inv_keys.clear();
         self.spare_key = None;
+        self.grants = [Grant::default(); 3];
+        self.rights_denied = false;
     }
 
     pub(crate) fn area(&self, area: Area) -> Range<usize> {
@@ -208,12 +237,38 @@ impl End {
             let grace = node.memory.deregister(Lkey(old)).expect("it was registered");
             assert!(grace.done(), "no reader is at work");
         }
-        let access = match area {
-            Area::Local | Area::Recv => Access::LOCAL_WRITE,
-            Area::Remote => Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
-        };
-        let key = self.buffer.register(&node.memory, node.pd, self.area(area), iova(index, area), access);
+        self.grants[area as usize] = Grant::default();
+        let key = self.buffer.register(&node.memory, node.pd, self.area(area), iova(index, area), rights(area));
         *self.key_mut(area) = key.0;
+    }
+
+    /// Changes a registration in place: what names the memory anew gives another key, all else keeps it (`ibv_rereg_mr`).
+    pub(crate) fn reregister(&mut self, index: usize, node: &Node, area: Area, what: Rereg) -> Check {
+        let old = *self.key_mut(area);
+        let grant = &mut self.grants[area as usize];
+        let mut change = memory::Rereg::default();
+        match what {
+            Rereg::Rights => {
+                grant.bare = !grant.bare;
+                change.access = Some(if grant.bare { Access::empty() } else { rights(area) });
+            }
+            Rereg::Domain => {
+                grant.abroad = !grant.abroad;
+                change.pd = Some(if grant.abroad { node.other_pd } else { node.pd });
+            }
+            Rereg::Translation => {
+                change.translation = Some((self.buffer.region(self.area(area)), Some(iova(index, area))));
+            }
+        }
+        let info = match node.memory.reregister(Lkey(old), change) {
+            Ok((info, _)) => info,
+            Err(error) => return broken(Rule::Memory, format!("end {index} cannot register {area:?} again: {error}")),
+        };
+        if (info.key != old) != (what == Rereg::Translation) {
+            return broken(Rule::Memory, format!("{what:?} of {area:?} turns key {old:#x} into {:#x}", info.key));
+        }
+        *self.key_mut(area) = info.key;
+        Ok(())
     }
 
     /// A key of a few bytes that the peer may invalidate.

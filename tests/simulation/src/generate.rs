@@ -8,7 +8,7 @@ use xroce_transport::qp::state::QpType;
 use xroce_wire::PathMtu;
 
 use crate::plan::{
-    Act, Area, Change, ConnPlan, EndId, EndPlan, Flaw, MIN_SPLIT, NodePlan, Outage, Plan, Step, Verb, Work,
+    Act, Area, Change, ConnPlan, EndId, EndPlan, Flaw, MIN_SPLIT, NodePlan, Outage, Plan, Rereg, Step, Tune, Verb, Work,
 };
 
 /// Bits of the shared word that adds use: every second one, so that an add that happens twice shows.
@@ -94,6 +94,11 @@ impl Generator {
         self.targets = vec![[0, 0]; conns.len()];
         let mut steps = self.works(&conns);
         self.disturb(&conns, nodes, &mut steps);
+        // Dice of their own, so that what was there before comes out as it did.
+        let other = Rng::stream(seed, 2);
+        let dice = std::mem::replace(&mut self.dice, other);
+        self.adjust(&conns, &mut steps);
+        self.dice = dice;
         for (conn, used) in conns.iter_mut().zip(&self.targets) {
             if conn.kind == QpType::Uc {
                 conn.target = used[0].max(used[1]).max(8);
@@ -335,6 +340,59 @@ impl Generator {
             11 => Verb::FetchAdd { word: self.up_to(0, u64::from(OWN_WORDS) - 1) as u32 },
             12 => Verb::SharedAdd { bit: 0 },
             _ => Verb::Send,
+        }
+    }
+
+    /// Registrations, rights and attributes that are changed in place, and ways out of SQD and SQE.
+    fn adjust(&mut self, conns: &[ConnPlan], steps: &mut Vec<Step>) {
+        let times = |dice: &mut Rng| if dice.chance(0.15) { dice.between(1, 4) } else { 0 };
+        self.stumble(conns, steps);
+        let [reregs, tunes, rights] = [(); 3].map(|()| times(&mut self.dice));
+        for _ in 0..reregs {
+            let (end, area) = (self.any_end(conns), self.pick(&[Area::Local, Area::Local, Area::Recv, Area::Remote]));
+            let what = self.pick(&[Rereg::Rights, Rereg::Rights, Rereg::Domain, Rereg::Domain, Rereg::Translation]);
+            steps.push(self.step(Act::Rereg { end, area, what }));
+            // A local fault stops the send queue of a UC: on it goes.
+            steps.push(self.step(Act::Change { end, to: Change::Rts }));
+        }
+        for _ in 0..tunes {
+            let end = self.any_end(conns);
+            let tune = Tune {
+                timeout: self.up_to(8, 14) as u8,
+                retry_cnt: self.up_to(1, 7) as u8,
+                rnr_retry: self.up_to(1, 7) as u8,
+                min_rnr_timer: self.up_to(1, 14) as u8,
+                max_rd_atomic: self.up_to(1, 16) as u8,
+            };
+            let mut at: Vec<u64> = (0..3).map(|_| self.dice.between(0, self.span)).collect();
+            at.sort_unstable();
+            let acts =
+                [Act::Change { end, to: Change::Sqd }, Act::Tune { end, tune }, Act::Change { end, to: Change::Rts }];
+            for (act, at) in acts.into_iter().zip(at) {
+                steps.push(Step { at, ..self.step(act) });
+            }
+        }
+        for _ in 0..rights {
+            let end = self.any_end(conns);
+            steps.push(self.step(Act::Rights { end }));
+        }
+    }
+
+    /// Ends of UCs lose their own memory for a while: their send queues stop, and go on once or twice.
+    fn stumble(&mut self, conns: &[ConnPlan], steps: &mut Vec<Step>) {
+        let ends = conns.iter().enumerate().filter(|(_, conn)| conn.kind == QpType::Uc);
+        let ends: Vec<EndId> =
+            ends.flat_map(|(conn, plan)| (0..plan.ends.len()).map(move |side| EndId { conn, side })).collect();
+        if ends.is_empty() || !self.dice.chance(0.3) {
+            return;
+        }
+        let (end, rereg) = (self.pick(&ends), Rereg::Domain);
+        let mut at: Vec<u64> = (0..4).map(|_| self.dice.between(0, self.span)).collect();
+        at.sort_unstable();
+        let on = Act::Change { end, to: Change::Rts };
+        let turn = Act::Rereg { end, area: Area::Local, what: rereg };
+        for (act, at) in [turn.clone(), on.clone(), turn, on].into_iter().zip(at) {
+            steps.push(Step { at, ..self.step(act) });
         }
     }
 

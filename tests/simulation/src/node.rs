@@ -19,6 +19,8 @@ pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     pub(crate) memory: Arc<Memory>,
     pub(crate) pd: Pd,
+    /// A domain without queue pairs.
+    pub(crate) other_pd: Pd,
     pub(crate) cq: Arc<Cq>,
     /// The word that all atomics on this machine share, and its key.
     pub(crate) shared: Buffer,
@@ -52,6 +54,7 @@ impl Node {
         };
         let memory = Arc::new(Memory::new([u64::from(n), incarnation], 4096, 0));
         let pd = memory.alloc_pd().expect("a first domain");
+        let other_pd = memory.alloc_pd().expect("a second domain");
         let limits = Limits { window_packets: plan.window, ack_req_every: plan.ack_every, ..Limits::default() };
         let seed = u64::from(n) << 32 | incarnation;
         let config = EndpointConfig { limits, seed, credits: plan.credits, ..EndpointConfig::default() };
@@ -63,6 +66,7 @@ impl Node {
             endpoint: Endpoint::new(config, Arc::clone(&memory)),
             memory,
             pd,
+            other_pd,
             cq: Cq::new(index as u64, plan.cqe).expect("a size that there is"),
             shared,
             shared_key,

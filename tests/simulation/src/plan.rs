@@ -150,6 +150,27 @@ pub enum Act {
         /// Which.
         area: Area,
     },
+    /// An end changes a registration in place.
+    Rereg {
+        /// Connection and end.
+        end: EndId,
+        /// Which.
+        area: Area,
+        /// What about it.
+        what: Rereg,
+    },
+    /// An end's queue pair gets other attributes, where it is in SQD.
+    Tune {
+        /// Connection and end.
+        end: EndId,
+        /// Which.
+        tune: Tune,
+    },
+    /// An end takes back what its queue pair allows the peer, or allows it again.
+    Rights {
+        /// Connection and end.
+        end: EndId,
+    },
     /// Both ends are taken down and connected anew.
     Reconnect {
         /// Connection.
@@ -178,12 +199,38 @@ pub struct EndId {
 pub enum Change {
     /// Send queue drained, with an event.
     Sqd,
-    /// Back from SQD.
+    /// Back from SQD or SQE.
     Rts,
     /// Error.
     Err,
     /// Reset.
     Reset,
+}
+
+/// What is changed about a registration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rereg {
+    /// All rights are taken away, or given back.
+    Rights,
+    /// Another domain, or back to the first.
+    Domain,
+    /// The same memory once more, under another key.
+    Translation,
+}
+
+/// Attributes that a queue pair may get in SQD.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tune {
+    /// Code of the ACK timer.
+    pub timeout: u8,
+    /// Resends without progress.
+    pub retry_cnt: u8,
+    /// Waits for a RECV without progress.
+    pub rnr_retry: u8,
+    /// Code of the wait that this end asks for.
+    pub min_rnr_timer: u8,
+    /// READs and atomics in flight; at most what the peer serves.
+    pub max_rd_atomic: u8,
 }
 
 /// A registration of an end.

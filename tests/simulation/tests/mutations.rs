@@ -13,6 +13,10 @@ fn within(mutation: Mutation) -> u64 {
         Mutation::RetriesNotRestored | Mutation::RetriesOneTooFew => 500,
         // A duplicate before a READ whose response is lost.
         Mutation::AckPastRead => 500,
+        // Changed in place, and then used by a request that was posted after that.
+        Mutation::QpRightsIgnored | Mutation::ReregIgnored | Mutation::SqdAttributesIgnored => 500,
+        // A local fault of a UC with more behind it.
+        Mutation::SqeNotFlushed => 1000,
         // A flipped bit.
         Mutation::IcrcNotChecked => 200,
         _ => 100,

@@ -24,6 +24,7 @@ pub use mr::{Access, MrInfo};
 pub use pd::{MAX_PDS, Pd, PdError};
 pub use region::{MemRef, Region};
 
+use crate::mutation::{self, Mutation};
 use grace::Readers;
 use key::{GENERATION_BITS, KeyCipher};
 use mr::{MAX_SLOTS, Slot, SlotTable};
@@ -311,7 +312,9 @@ impl Memory {
         let old_pd = core::mem::replace(&mut info.pd, pd);
         info.access = access;
         let info = *info;
-        slot.set_rights(pd, access);
+        if !mutation::is(Mutation::ReregIgnored) {
+            slot.set_rights(pd, access);
+        }
         let moved = control.pds.hold(pd, Hold::Region).and_then(|()| control.pds.release(old_pd, Hold::Region));
         debug_assert!(moved.is_ok(), "both domains were looked up under this lock");
         Ok((info, control.readers.snapshot()))

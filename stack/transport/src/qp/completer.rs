@@ -87,6 +87,12 @@ impl Completer {
         (self.retries_left, self.rnr_left) = (retry_cnt, rnr_retry);
     }
 
+    /// The ACK timer has another length while a queue pair is drained: it begins anew where answers are awaited, or stops.
+    pub(crate) fn retime(&mut self, now: Instant, awaited: bool) {
+        let runs = awaited && self.rnr_wait_for.is_none() && self.timeout_ns != 0;
+        self.ack_deadline = runs.then(|| now.add_ns(self.timeout_ns));
+    }
+
     /// Forgets timers and restarts.
     pub(crate) fn reset(&mut self) {
         (self.retries_left, self.rnr_left) = (self.retry_cnt, self.rnr_retry);

@@ -28,7 +28,9 @@ impl Qp {
             QpType::Rc => self.enter_error(ctx, false),
             QpType::Uc => {
                 self.set_state(QpState::Sqe);
-                self.flush_sends(ctx);
+                if !mutation::is(Mutation::SqeNotFlushed) {
+                    self.flush_sends(ctx);
+                }
             }
         }
     }

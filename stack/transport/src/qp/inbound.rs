@@ -163,7 +163,7 @@ impl Inbound {
         r: &mut Receiving<'_>,
         ctx: &mut Context<'_>,
     ) -> Result<bool, Refusal> {
-        if !r.access.contains(Access::REMOTE_WRITE) {
+        if !r.access.contains(Access::REMOTE_WRITE) && !mutation::is(Mutation::QpRightsIgnored) {
             return Err(Refusal::InvalidRequest);
         }
         // Before anything is written: no RECV means that nothing has happened (IBTA 9.7.5.2.8).

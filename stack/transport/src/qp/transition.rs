@@ -6,6 +6,7 @@ use xroce_wire::{PKey, Psn, RnrTimer};
 use crate::config::Limits;
 use crate::context::Context;
 use crate::io::QpPath;
+use crate::mutation::{self, Mutation};
 use crate::qp::peer::Peer;
 use crate::qp::queue_pair::{Inward, Qp};
 use crate::qp::state::{self, ModifyError, QpAttr, QpState};
@@ -52,12 +53,18 @@ impl Qp {
             self.reset();
             return Ok(());
         }
-        merge(&mut self.attr, attr);
-        self.apply(attr, path);
+        if !(from == QpState::Sqd && to == from && mutation::is(Mutation::SqdAttributesIgnored)) {
+            merge(&mut self.attr, attr);
+            self.apply(attr, path);
+        }
         match (from, to) {
             (_, QpState::Err) => self.enter_error(ctx, false),
             (QpState::Init, QpState::Rtr) => self.ready_to_receive(),
             (QpState::Rtr, QpState::Rts) => self.ready_to_send(),
+            (QpState::Sqd, QpState::Sqd) if attr.timeout.is_some() => {
+                let awaited = self.requester.outstanding(&self.unacked).len > 0;
+                self.completer.retime(ctx.now, awaited);
+            }
             (QpState::Rts, QpState::Sqd) => self.notify_drained = attr.en_sqd_async_notify.unwrap_or(false),
             _ => {}
         }

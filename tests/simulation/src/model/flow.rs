@@ -110,6 +110,12 @@ pub(crate) struct Flow {
     pub(crate) peer_gone: bool,
     /// The queue pair was reset or died: nothing that was outstanding completes.
     forgotten: bool,
+    /// Position of the next request after a recovery; it need not be where the last one ended.
+    resumes_at: Option<u64>,
+    /// What is posted from here on finds the peer's memory without rights, or in another domain.
+    pub(crate) memory_denied_from: Option<usize>,
+    /// What is posted from here on finds the peer's queue pair without rights.
+    pub(crate) rights_denied_from: Option<usize>,
 }
 
 impl Flow {
@@ -130,7 +136,40 @@ impl Flow {
             words,
             peer_gone: false,
             forgotten: false,
+            resumes_at: None,
+            memory_denied_from: None,
+            rights_denied_from: None,
         }
+    }
+
+    /// The send queue goes on after a failure, with the PSN that the queue pair gives. What was flushed before it began took
+    /// none; a message that was begun took all of its own, whether or not they were sent.
+    pub(crate) fn recover(&mut self, psn: Psn) -> Check {
+        let (at, sent) = (self.wire.position(psn), self.wire.sent);
+        let lost = self.ops.iter().rev().take_while(|op| op.outcome == Outcome::Failed);
+        let most = sent + lost.map(|op| u64::from(op.psns)).max().unwrap_or(0);
+        if !(sent as i64..=most as i64).contains(&at) {
+            return broken(Rule::Segmentation, format!("the queue goes on at {at}; {sent} are sent, {most} the most"));
+        }
+        let at = at as u64;
+        for op in self.ops.iter_mut().rev().take_while(|op| op.outcome == Outcome::Failed && op.first >= sent) {
+            (op.first, op.psns) = (at, 0);
+        }
+        self.wire.resume(at);
+        (self.failed, self.resumes_at) = (false, Some(at));
+        Ok(())
+    }
+
+    /// A request that reached the peer's memory must have been allowed to.
+    pub(crate) fn check_allowed(&self, index: usize) -> Check {
+        let op = &self.ops[index];
+        let reaches = (op.writes() || op.reads() || op.verb.is_atomic()) && op.len > 0;
+        let of_area = reaches && !matches!(op.verb, Verb::SharedAdd { .. });
+        let denied = |from: Option<usize>| from.is_some_and(|from| index >= from);
+        if (of_area && denied(self.memory_denied_from)) || (reaches && denied(self.rights_denied_from)) {
+            return broken(Rule::Memory, format!("request {} reaches memory without the right to", op.id));
+        }
+        Ok(())
     }
 
     /// What is outstanding never completes; it may still have effects.
@@ -146,7 +185,8 @@ impl Flow {
     /// A request was posted. Its place in the sequence of PSNs follows (IBTA 9.7.2).
     pub(crate) fn posted(&mut self, mut op: Op) {
         op.psns = if op.verb.is_atomic() { 1 } else { op.len.div_ceil(self.mtu as u32).max(1) };
-        op.first = self.ops.last().map_or(0, |last| last.first + u64::from(last.psns));
+        let behind = self.ops.last().map_or(0, |last| last.first + u64::from(last.psns));
+        op.first = self.resumes_at.take().unwrap_or(behind);
         if let Verb::CmpSwap { word, .. } | Verb::FetchAdd { word } = op.verb
             && op.flaw == Flaw::None
         {
@@ -215,7 +255,7 @@ impl Flow {
         if !self.wire.shows_done(op) {
             return broken(Rule::Completion, format!("request {} completes before it was acknowledged", op.id));
         }
-        Ok(())
+        if self.kind == QpType::Rc { self.check_allowed(index) } else { Ok(()) }
     }
 
     /// The first `count` requests are known to be carried out.
@@ -346,7 +386,9 @@ impl Flow {
         if op.must_fail() {
             return Err("it can not be delivered");
         }
-        if self.wire.sent < op.first + u64::from(op.psns) {
+        // UC: what ended with an error was never sent to its end.
+        let cut_short = self.kind == QpType::Uc && op.outcome == Outcome::Failed;
+        if cut_short || self.wire.sent < op.first + u64::from(op.psns) {
             return Err("it was not sent to its end");
         }
         let opcode = if op.writes() { WcOpcode::RecvRdmaWithImm } else { WcOpcode::Recv };
@@ -385,7 +427,10 @@ impl Flow {
             WcStatus::RnrRetryExcErr => op.verb.takes_recv() && self.wire.rnr_retries_may_be_spent(),
             WcStatus::LocProtErr => keys.local,
             WcStatus::RemAccessErr => matches!(op.flaw, Flaw::Key | Flaw::PastEnd) || keys.remote,
-            WcStatus::RemInvReqErr => matches!(op.flaw, Flaw::TooLong | Flaw::Misaligned),
+            WcStatus::RemInvReqErr => {
+                let needs_right = op.writes() || op.verb.is_rd_atomic();
+                matches!(op.flaw, Flaw::TooLong | Flaw::Misaligned) || (keys.rights && needs_right)
+            }
             WcStatus::RemOpErr => op.verb.takes_recv() && keys.recv,
             _ => false,
         };
@@ -405,6 +450,8 @@ pub(crate) struct Keys {
     pub(crate) remote: bool,
     /// The peer's RECVs.
     pub(crate) recv: bool,
+    /// What the peer's queue pair allows was ever taken back.
+    pub(crate) rights: bool,
 }
 
 /// Bytes `range` of the message of `id`, to the same place of `area`.

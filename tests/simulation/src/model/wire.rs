@@ -106,6 +106,26 @@ impl WireView {
         self.disturbed = true;
     }
 
+    /// The queue pair has other attributes now, and its retry counters are full. A timer that runs keeps its end.
+    pub(crate) fn tuned(&mut self, limits: Limits) {
+        self.limits = Limits {
+            patient: limits.patient && self.limits.patient,
+            // A READ that was begun while there were to be more of them may still wait for a place.
+            max_rd_atomic: if limits.tight_port {
+                limits.max_rd_atomic.max(self.limits.max_rd_atomic)
+            } else {
+                limits.max_rd_atomic
+            },
+            ..limits
+        };
+        self.rnr_naks = 0;
+    }
+
+    /// Sending goes on here after a failure (UC).
+    pub(crate) fn resume(&mut self, at: u64) {
+        (self.sent, self.acked) = (at, at);
+    }
+
     /// Enough went wrong since the last progress to use up all retries.
     pub(crate) fn retries_may_be_spent(&self) -> bool {
         self.disturbed || !self.limits.patient || self.faults.len() > usize::from(self.limits.retry_cnt)
