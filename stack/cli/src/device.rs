@@ -1,6 +1,7 @@
 //! Opening the device that a command works on.
 //!
-//! In: the options `-d`, `-g` and `--pcap`. Out: an open [`Context`], a GID of it, and a capture that is being written.
+//! In: the options `-d`, `-g`, `--pcap`, `--user` and the faults. Out: an open [`Context`], a GID of it, and a capture that is
+//! being written.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -11,6 +12,7 @@ use xroce::{Context, Device, DeviceBuilder, GidEntry, NoSuchGid, OpenError, Prog
 use xroce_port::pcap::{Capture, Pcap};
 
 use crate::commands::doctor;
+use crate::faults::FaultArgs;
 
 /// Which device, and whether its frames are to be captured.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -21,6 +23,18 @@ pub struct DeviceArgs {
     /// Capture every RoCE frame of this end, in pcapng (xroce decode and Wireshark read it)
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+}
+
+/// How a command runs its device.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    #[command(flatten)]
+    pub faults: FaultArgs,
+    /// Become this user and give up all capabilities once the device is open (nobody will do)
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
 }
 
 /// Why there is no device to work with.
@@ -91,11 +105,16 @@ pub struct Opened {
     /// The device.
     pub context: Context,
     capture: Option<CaptureFile>,
+    faults: FaultArgs,
 }
 
 impl Opened {
     /// Closes the device and ends the capture.
     pub fn close(self) -> Result<(), DeviceError> {
+        let counters = self.context.counters().unwrap_or_default();
+        if let Some(report) = counters.first().and_then(|(port, ..)| self.faults.report(port)) {
+            eprintln!("{report}");
+        }
         drop(self.context);
         self.capture.map_or(Ok(()), CaptureFile::finish)
     }
@@ -105,11 +124,11 @@ impl DeviceArgs {
     /// Opens the netdev of `-d`, or the first that can be used.
     pub fn open(&self, progress: Progress) -> Result<Opened, DeviceError> {
         let name = self.name()?;
-        self.open_as(Device::builder(&name).progress(progress), &name)
+        self.open_as(Device::builder(&name).progress(progress), &name, FaultArgs::default())
     }
 
     /// Opens `builder`'s device, captured if asked for.
-    pub fn open_as(&self, builder: DeviceBuilder, name: &str) -> Result<Opened, DeviceError> {
+    fn open_as(&self, builder: DeviceBuilder, name: &str, faults: FaultArgs) -> Result<Opened, DeviceError> {
         let capture = self.pcap.as_deref().map(CaptureFile::create).transpose()?;
         let builder = match &capture {
             None => builder,
@@ -118,7 +137,8 @@ impl DeviceArgs {
                 builder.wrap(move |port| Box::new(Pcap::new(port, &capture, &name)))
             }
         };
-        Ok(Opened { context: builder.open()?, capture })
+        // Around the capture, which shows what is on the wire.
+        Ok(Opened { context: faults.apply(builder).open()?, capture, faults })
     }
 
     fn name(&self) -> Result<String, DeviceError> {
@@ -128,6 +148,23 @@ impl DeviceArgs {
         let name = doctor::candidates().into_iter().next().ok_or(DeviceError::None)?;
         eprintln!("xroce: on netdev {name} (-d takes another)");
         Ok(name)
+    }
+}
+
+impl RunArgs {
+    /// Opens the netdev of `-d`, or the first that can be used.
+    pub fn open(&self, progress: Progress) -> Result<Opened, DeviceError> {
+        let name = self.device.name()?;
+        self.open_as(Device::builder(&name).progress(progress), &name)
+    }
+
+    /// Opens `builder`'s device: captured, with faults, as another user, if asked for.
+    pub fn open_as(&self, builder: DeviceBuilder, name: &str) -> Result<Opened, DeviceError> {
+        let builder = match &self.user {
+            Some(user) => builder.drop_privileges(user),
+            None => builder,
+        };
+        self.device.open_as(builder, name, self.faults)
     }
 }
 
