@@ -1,6 +1,7 @@
 //! Opening the device that a command works on.
 //!
-//! In: the options `-d`, `-g` and `--pcap`. Out: an open [`Context`], a GID of it, and a capture that is being written.
+//! In: the options `-d`, `-g`, `--pcap`, `--user` and the faults. Out: an open [`Context`], a GID of it, and a capture that is
+//! being written.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -12,6 +13,7 @@ use xroce::{Context, Device, DeviceBuilder, GidEntry, NoSuchGid, OpenError, Prog
 use xroce_port::pcap::{Capture, Pcap};
 
 use crate::commands::doctor;
+use crate::faults::FaultArgs;
 
 /// Which device, and whether its frames are to be captured.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -44,6 +46,26 @@ impl Named {
             }
         }
     }
+}
+
+/// How a command runs its device.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    #[command(flatten)]
+    pub faults: FaultArgs,
+    /// Become this user and give up all capabilities once the device is open (nobody will do)
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+}
+
+/// How the device that `-d` names is opened.
+fn builder(name: &str) -> Result<DeviceBuilder, DeviceError> {
+    Ok(match Named::parse(name)? {
+        Named::Netdev(netdev) => Device::builder(&netdev),
+        Named::Udp(address) => Device::on_udp(&[address]),
+    })
 }
 
 /// Why there is no device to work with.
@@ -120,11 +142,16 @@ pub struct Opened {
     /// The device.
     pub context: Context,
     capture: Option<CaptureFile>,
+    faults: FaultArgs,
 }
 
 impl Opened {
     /// Closes the device and ends the capture.
     pub fn close(self) -> Result<(), DeviceError> {
+        let counters = self.context.counters().unwrap_or_default();
+        if let Some(report) = counters.first().and_then(|(port, ..)| self.faults.report(port)) {
+            eprintln!("{report}");
+        }
         drop(self.context);
         self.capture.map_or(Ok(()), CaptureFile::finish)
     }
@@ -134,15 +161,11 @@ impl DeviceArgs {
     /// Opens the netdev of `-d`, or the first that can be used.
     pub fn open(&self, progress: Progress) -> Result<Opened, DeviceError> {
         let name = self.name()?;
-        let builder = match Named::parse(&name)? {
-            Named::Netdev(netdev) => Device::builder(&netdev),
-            Named::Udp(address) => Device::on_udp(&[address]),
-        };
-        self.open_as(builder.progress(progress), &name)
+        self.open_as(builder(&name)?.progress(progress), &name, FaultArgs::default())
     }
 
     /// Opens `builder`'s device, captured if asked for.
-    pub fn open_as(&self, builder: DeviceBuilder, name: &str) -> Result<Opened, DeviceError> {
+    fn open_as(&self, builder: DeviceBuilder, name: &str, faults: FaultArgs) -> Result<Opened, DeviceError> {
         let builder = match self.rx_ring {
             Some(count) => builder.xdp(|config| config.rx_ring = count),
             None => builder,
@@ -155,7 +178,8 @@ impl DeviceArgs {
                 builder.wrap(move |port| Box::new(Pcap::new(port, &capture, &name)))
             }
         };
-        Ok(Opened { context: builder.open()?, capture })
+        // Around the capture, which shows what is on the wire.
+        Ok(Opened { context: faults.apply(builder).open()?, capture, faults })
     }
 
     fn name(&self) -> Result<String, DeviceError> {
@@ -165,6 +189,23 @@ impl DeviceArgs {
         let name = doctor::candidates().into_iter().next().ok_or(DeviceError::None)?;
         eprintln!("xroce: on netdev {name} (-d takes another)");
         Ok(name)
+    }
+}
+
+impl RunArgs {
+    /// Opens the netdev of `-d`, or the first that can be used.
+    pub fn open(&self, progress: Progress) -> Result<Opened, DeviceError> {
+        let name = self.device.name()?;
+        self.open_as(builder(&name)?.progress(progress), &name)
+    }
+
+    /// Opens `builder`'s device: captured, with faults, as another user, if asked for.
+    pub fn open_as(&self, builder: DeviceBuilder, name: &str) -> Result<Opened, DeviceError> {
+        let builder = match &self.user {
+            Some(user) => builder.drop_privileges(user),
+            None => builder,
+        };
+        self.device.open_as(builder, name, self.faults)
     }
 }
 
@@ -208,11 +249,11 @@ fn gid_now(context: &Context, index: Option<u8>) -> Result<GidEntry, DeviceError
     .ok_or_else(|| DeviceError::NoRoutableGid { name: context.name() })
 }
 
-/// Drives the device until nothing has happened for a while: the acknowledgement of what came last has then left, and what
+/// Drives the device until nothing has happened for `quiet`: the acknowledgement of what came last has then left, and what
 /// the peer had to send again was answered. A NIC in hardware would go on doing so by itself.
-pub fn linger(context: &Context) {
-    const QUIET: Duration = Duration::from_millis(20);
-    const LONGEST: Duration = Duration::from_millis(500);
+pub fn linger(context: &Context, quiet: Duration) {
+    /// So many times `quiet` at the most.
+    const LONGEST: u32 = 25;
     let start = Instant::now();
     let mut last = start;
     loop {
@@ -220,10 +261,10 @@ pub fn linger(context: &Context) {
         let now = Instant::now();
         if worked {
             last = now;
-        } else if now - last >= QUIET {
+        } else if now - last >= quiet {
             return;
         }
-        if now - start >= LONGEST {
+        if now - start >= quiet * LONGEST {
             return;
         }
         if !worked {

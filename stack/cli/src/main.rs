@@ -4,6 +4,7 @@
 mod commands;
 mod cpu;
 mod device;
+mod faults;
 mod idle;
 mod number;
 mod sim;
