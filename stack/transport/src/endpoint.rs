@@ -17,7 +17,7 @@ use crate::drop::DropReason;
 use crate::event::Event;
 use crate::instant::Instant;
 use crate::io::{PathId, QpPath, RxMeta, RxPacket, Transmit, TxSink};
-use crate::memory::{Memory, PdError};
+use crate::memory::{Lookup, Memory, PdError, Recent};
 use crate::qp::state::QpAttr;
 use crate::qp::{ModifyQpError, Polled, Qp, QpHandle, QpInfo, QpInit};
 use crate::timer::Wheel;
@@ -108,6 +108,7 @@ impl Turn {
 pub struct Endpoint {
     config: EndpointConfig,
     memory: Arc<Memory>,
+    recent: Recent,
     slots: Vec<Slot>,
     /// Free slots, longest free first.
     free: VecDeque<u32>,
@@ -125,7 +126,7 @@ macro_rules! context {
     ($self:ident, $now:expr) => {
         Context {
             now: $now,
-            memory: &$self.memory,
+            memory: Lookup::new(&$self.memory, &$self.recent),
             limits: &$self.config.limits,
             outbox: &mut $self.outbox,
             credits: $self.config.credits,
@@ -140,6 +141,7 @@ impl Endpoint {
         Endpoint {
             config,
             memory,
+            recent: Recent::default(),
             slots: Vec::new(),
             free: VecDeque::new(),
             wheel: Wheel::new(),
@@ -471,7 +473,9 @@ impl Endpoint {
     fn index_of(&self, qpn: Qpn) -> Option<u32> {
         let wide = qpn.value() & ((1 << QPN_INDEX_BITS) - 1);
         let space = self.config.qpns;
-        let index = wide.checked_sub(space.offset)? / space.stride;
+        let place = wide.checked_sub(space.offset)?;
+        // A division for every packet, where most devices have one shard.
+        let index = if space.stride == 1 { place } else { place / space.stride };
         (self.qp(index)?.qpn == qpn).then_some(index)
     }
 }
