@@ -281,6 +281,9 @@ impl Core {
     }
 
     fn send(&mut self, now: Instant, max: usize) -> usize {
+        // An ACK waits one step for company: a kick of its own costs more than all else about it, and the application, which
+        // sees its completion first, often answers by then.
+        self.endpoint.let_acks_wait(!self.endpoint.holds_acks());
         let mut sink = Sink::new(&mut *self.port, &self.paths, &mut self.loopback, &mut self.void, self.gone);
         let mut sent = 0;
         while sent < max
@@ -367,6 +370,7 @@ impl Core {
     /// Whether there is nothing to do right now but wait for frames, bells and the deadline.
     pub(crate) fn is_idle(&self, common: &Common) -> bool {
         self.loopback.is_empty()
+            && !self.endpoint.holds_acks()
             && common.mailboxes[self.owner.offset as usize].inbox.is_empty()
             && (self.owner.stride == 1 || common.dead_cqs.load(Ordering::Acquire) == self.dead_cqs)
     }

@@ -104,6 +104,17 @@ impl Turn {
     }
 }
 
+/// What becomes of ACKs that nothing else leaves with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Acks {
+    /// They leave.
+    Leave,
+    /// They wait for the next round.
+    Wait,
+    /// They wait, and there is one.
+    Held,
+}
+
 /// The transport of one shard. See the crate's head for the order in which its doors are drained.
 pub struct Endpoint {
     config: EndpointConfig,
@@ -117,6 +128,7 @@ pub struct Endpoint {
     responses: ReadyList,
     turn: Turn,
     sent_in_turn: u32,
+    acks: Acks,
     outbox: Outbox,
     counters: Counters,
 }
@@ -149,6 +161,7 @@ impl Endpoint {
             responses: ReadyList::default(),
             turn: Turn::Requests,
             sent_in_turn: 0,
+            acks: Acks::Leave,
             outbox: Outbox::new(),
             counters: Counters::default(),
         }
@@ -294,6 +307,19 @@ impl Endpoint {
         self.wheel.next()
     }
 
+    /// Says what a round of [`poll_transmit`](Self::poll_transmit) that begins now does with ACKs when there is nothing else to
+    /// send: with `may_wait` they stay, and [`holds_acks`](Self::holds_acks) tells; otherwise they leave, as they do if this is
+    /// never called. One that leaves with the answer that the application is about to post costs no packet burst of its own.
+    /// Whoever lets them wait calls again soon, and then without.
+    pub fn let_acks_wait(&mut self, may_wait: bool) {
+        self.acks = if may_wait { Acks::Wait } else { Acks::Leave };
+    }
+
+    /// An ACK was kept for the next round.
+    pub fn holds_acks(&self) -> bool {
+        self.acks == Acks::Held
+    }
+
     /// Writes the next packet into a reservation of `sink`. `None`: nothing to send, or no room for what there is.
     ///
     /// Requests and responses take turns, so that neither direction starves the other; an ACK that is owed leaves
@@ -305,6 +331,7 @@ impl Endpoint {
                 && let Some(transmit) = self.poll_list(now, sink)
             {
                 self.sent_in_turn += 1;
+                self.acks = Acks::Leave;
                 self.counters.packets_out += 1;
                 return Some(transmit);
             }
@@ -328,6 +355,10 @@ impl Endpoint {
                 list.pop();
                 continue;
             };
+            if self.turn == Turn::Responses && self.acks != Acks::Leave && qp.owes_ack_only() {
+                self.acks = Acks::Held;
+                return None;
+            }
             let mut ctx = context!(self, now);
             let polled = match self.turn {
                 Turn::Requests => qp.poll_request(&mut ctx, sink),

@@ -216,6 +216,11 @@ impl Qp {
         matches!(&self.inward, Inward::Rc(responder) if !responder.responses.is_empty())
     }
 
+    /// The one response to send is an ACK: no NAK, and nothing that the peer needs to go on.
+    pub(crate) fn owes_ack_only(&self) -> bool {
+        matches!(&self.inward, Inward::Rc(responder) if responder.responses.is_one_ack())
+    }
+
     /// A packet for this queue pair whose headers are well-formed. Checks in the order of IBTA 9.6.1: none of those
     /// before the ICRC changes anything or answers.
     pub(crate) fn receive(&mut self, packet: &Packet<'_>, ctx: &mut Context<'_>) -> Result<(), DropReason> {

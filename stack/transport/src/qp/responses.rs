@@ -142,6 +142,11 @@ impl Responses {
         self.queue.is_empty()
     }
 
+    /// What waits is one ACK.
+    pub(crate) fn is_one_ack(&self) -> bool {
+        self.queue.len() == 1 && matches!(self.queue.front(), Some(Response::Acknowledge { refusal: None, .. }))
+    }
+
     /// The peer may not have one more READ or atomic outstanding. Duplicates do not count: their answers may have
     /// arrived meanwhile, and the peer may rightly have started another.
     pub(crate) fn exhausted(&self) -> bool {
