@@ -1,5 +1,5 @@
 # `make` or `make help` lists the targets.
-.PHONY: help build demo mirror test interop sim lint docs
+.PHONY: help build demo mirror test interop sim bench instructions lint docs
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -26,6 +26,13 @@ SEEDS ?= 10000
 sim: ## the deterministic simulation: SEED=first seed (0), SEEDS=how many (10000)
 	@dev/deps
 	cargo run --release -p xroce-simulation -- --from $(SEED) --seeds $(SEEDS)
+
+bench: ## speed as ratios to what the machine does without xroce: a table and a plot in bench/results (minutes, root)
+	@dev/bench
+
+TABLE ?= compare
+instructions: ## instructions of each way of a packet, by callgrind: TABLE=compare, check or update
+	@dev/bench instructions $(TABLE)
 
 lint: ## formatting and clippy
 	@dev/deps

@@ -86,6 +86,9 @@ struct Run {
     /// Milliseconds of one side in one round
     #[arg(long, default_value_t = 400)]
     millis: u64,
+    /// Real-time priority for the ends of a link, on a machine that is busy with other things
+    #[arg(long)]
+    realtime: bool,
     /// Keep the table as bench/results/NAME.json, and a plot beside it
     #[arg(long, value_name = "NAME")]
     keep: Option<String>,
@@ -97,7 +100,7 @@ impl Run {
     }
 
     fn length(&self) -> Length {
-        Length { rounds: self.rounds, time: self.time(), trips: 10 * self.millis as usize }
+        Length { rounds: self.rounds, time: self.time(), trips: 10 * self.millis as usize, realtime: self.realtime }
     }
 
     /// Measures into a report, and keeps it if that was asked for, also when a later figure failed.

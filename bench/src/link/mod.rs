@@ -37,6 +37,8 @@ pub struct Length {
     pub time: Duration,
     /// Round trips of one side in one round.
     pub trips: usize,
+    /// The ends' threads run before every other program.
+    pub realtime: bool,
 }
 
 /// Which of the figures.
@@ -61,7 +63,7 @@ pub enum Figure {
 /// # Errors
 /// When namespaces or AF_XDP cannot be had, or a measurement fails.
 pub fn measure(figures: &[Figure], length: Length, report: &mut Report) -> Result<()> {
-    let bench = Bench { net: Net::up()?, length };
+    let bench = Bench { net: Net::up(length.realtime)?, length };
     for figure in figures {
         match figure {
             Figure::S2 => bench.throughput(report)?,

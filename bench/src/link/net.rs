@@ -59,16 +59,19 @@ impl Setup {
 /// The namespaces; removed when dropped.
 pub struct Net {
     names: [String; 2],
+    /// The ends' threads run before every other program.
+    realtime: bool,
 }
 
 impl Net {
-    /// Makes them.
+    /// Makes them. With `realtime`, the ends' threads get a real-time priority: on a machine that is busy with other things
+    /// both ends else rarely run at the same time, and a spinning receiver that does not run is no receiver.
     ///
     /// # Errors
     /// What `ip` says: without root it refuses.
-    pub fn up() -> Result<Net> {
+    pub fn up(realtime: bool) -> Result<Net> {
         let names = ["a", "b"].map(|side| format!("bench-{}-{side}", std::process::id()));
-        let net = Net { names };
+        let net = Net { names, realtime };
         let [a, b] = &net.names;
         for name in &net.names {
             run("ip", &["netns", "add", name])?;
@@ -108,7 +111,15 @@ impl Net {
             libc::CPU_SET(side.cpu(), &mut set);
             libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
         };
-        if pinned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if pinned != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let priority = libc::sched_param { sched_priority: 1 };
+        // SAFETY: the call reads one `sched_param`.
+        if self.realtime && unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     /// Runs `a` and `b` on a thread each, in their namespaces and on their CPUs.

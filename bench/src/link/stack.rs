@@ -72,7 +72,7 @@ type Places = (Vec<QpEndpoint>, RemoteMr);
 
 fn open(side: Side, load: Load) -> Result<End> {
     let context = Device::builder(side.netdev())
-        .progress(Progress::Inline { helper: false })
+        .progress(Progress::default())
         .xdp(|xdp| xdp.faults.drop_per_64k = load.drop_per_64k)
         .open()?;
     let gid_index = context.gid_table().iter().find(|e| e.address.is_ipv4()).ok_or("no IPv4 address")?.index;
