@@ -1,5 +1,5 @@
 # `make` or `make help` lists the targets.
-.PHONY: help build demo mirror test interop sim soak kill fuzz loom sanitize lint docs
+.PHONY: help build demo mirror test interop sim soak kill fuzz loom sanitize bench instructions lint docs
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -50,6 +50,13 @@ loom: ## the lock-free parts under a model checker: PREEMPTIONS=switches that ar
 
 sanitize: ## tests under AddressSanitizer and, where it can be had, ThreadSanitizer (nightly)
 	@dev/sanitize
+
+bench: ## speed as ratios to what the machine does without xroce: a table and a plot in bench/results (minutes, root)
+	@dev/bench
+
+TABLE ?= compare
+instructions: ## instructions of each way of a packet, by callgrind: TABLE=compare, check or update
+	@dev/bench instructions $(TABLE)
 
 lint: ## formatting and clippy
 	@dev/deps

@@ -130,6 +130,8 @@ pub struct Core {
     stalled: bool,
     /// The port is dead for good.
     gone: bool,
+    /// There will be a next step soon, whatever the application does.
+    acks_may_wait: bool,
     /// As many dead completion queues were looked for as there were.
     dead_cqs: u64,
     counters: ShardCounters,
@@ -165,6 +167,7 @@ impl Core {
             vlan,
             stalled: false,
             gone: false,
+            acks_may_wait: false,
             dead_cqs: 0,
             counters: ShardCounters::default(),
         }
@@ -193,6 +196,11 @@ impl Core {
     /// The interface has another MAC address now.
     pub fn set_mac(&mut self, mac: [u8; 6]) {
         self.mac = mac;
+    }
+
+    /// Whether an ACK may wait for the next step: only where one comes without the application's doing.
+    pub(crate) fn let_acks_wait(&mut self, may_wait: bool) {
+        self.acks_may_wait = may_wait;
     }
 
     /// One round: receive, bells, timers, send, events, wake-ups, kick.
@@ -282,6 +290,9 @@ impl Core {
     }
 
     fn send(&mut self, now: Instant, max: usize) -> usize {
+        // An ACK waits one step for company: a kick of its own costs more than all else about it, and the application, which
+        // sees its completion first, often answers by then.
+        self.endpoint.let_acks_wait(self.acks_may_wait && !self.endpoint.holds_acks());
         let mut sink = Sink::new(&mut *self.port, &self.paths, &mut self.loopback, &mut self.void, self.gone);
         let mut sent = 0;
         while sent < max
@@ -368,6 +379,7 @@ impl Core {
     /// Whether there is nothing to do right now but wait for frames, bells and the deadline.
     pub(crate) fn is_idle(&self, common: &Common) -> bool {
         self.loopback.is_empty()
+            && !self.endpoint.holds_acks()
             && common.mailboxes[self.owner.offset as usize].inbox.is_empty()
             && (self.owner.stride == 1 || common.dead_cqs.load(Ordering::Acquire) == self.dead_cqs)
     }

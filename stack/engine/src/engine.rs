@@ -577,7 +577,9 @@ fn shards(
             },
             memory.clone(),
         );
-        let core = Core::new(port, endpoint, memory.reader(), clock, Owner { offset, stride }, vlan);
+        let mut core = Core::new(port, endpoint, memory.reader(), clock, Owner { offset, stride }, vlan);
+        // Without a thread of the device nobody sends what an application leaves behind that polls no more.
+        core.let_acks_wait(config.progress != Progress::Inline { helper: false });
         let bells = Doorbell::new(QPN_INDICES, QPN_INDICES.div_ceil(stride));
         Arc::new(Shard::new(index, core, common.clone(), bells, config.budget))
     };

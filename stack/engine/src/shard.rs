@@ -96,6 +96,10 @@ impl Shard {
     pub fn control<R>(&self, change: impl FnOnce(&mut Core, Instant) -> R) -> Result<R, Broken> {
         let result = {
             let mut core = self.token.take()?;
+            // What the peer is owed leaves before a queue pair may be gone.
+            if core.endpoint.holds_acks() {
+                core.step(&self.common, &self.bells, &self.budget);
+            }
             let now = core.now();
             let result = change(&mut core, now);
             core.step(&self.common, &self.bells, &self.budget);

@@ -11,7 +11,7 @@ use crate::cq::{Cq, Push};
 use crate::event::{Event, EventKind};
 use crate::instant::Instant;
 use crate::io::PathId;
-use crate::memory::Memory;
+use crate::memory::Lookup;
 use crate::wc::Wc;
 
 /// Events that may wait for the engine; more are dropped, oldest kept. The engine drains the list at every step.
@@ -58,7 +58,7 @@ impl Outbox {
 /// The world of one call.
 pub(crate) struct Context<'a> {
     pub(crate) now: Instant,
-    pub(crate) memory: &'a Memory,
+    pub(crate) memory: Lookup<'a>,
     pub(crate) limits: &'a Limits,
     pub(crate) outbox: &'a mut Outbox,
     /// Announce free RECVs in ACKs.

@@ -1,9 +1,9 @@
 //! Writes one packet into a reservation: headers, payload straight from registered memory, pad, ICRC.
 //!
-//! In: the headers as values and a closure that fills the payload. Out: the bytes, in one or two pieces. The ICRC is
+//! In: the flow's headers, what this packet has of its own, and a closure that fills the payload. Out: the bytes, in one or two pieces. The ICRC is
 //! made over the copy in the frame, never over the source, which the application may change meanwhile.
 
-use xroce_wire::{Headers, ICRC_LEN, Icrc};
+use xroce_wire::{Fields, ICRC_LEN, Icrc, Template, pad_len};
 
 use crate::io::TxPacket;
 use crate::memory::MemRef;
@@ -47,17 +47,17 @@ impl PayloadWriter<'_> {
     }
 }
 
-/// Fills `out` with one packet. When `fill` fails nothing is to be sent, and its error comes back.
+/// Fills `out` with one packet, which takes all of it. When `fill` fails nothing is to be sent, and its error comes back.
 pub(crate) fn packet<E>(
-    headers: &Headers,
+    (template, fields): (&Template, &Fields),
     payload: usize,
     out: TxPacket<'_>,
     fill: impl FnOnce(&mut PayloadWriter<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let TxPacket { head, tail } = out;
-    let header_len = headers.header_len();
+    let header_len = template.header_len(fields);
     let (header, body) = head.split_at_mut(header_len);
-    headers.emit(payload, header);
+    template.emit(fields, payload, header);
 
     // The payload takes what the head has left, then the tail; pad and ICRC follow wherever it ended.
     let in_head = payload.min(body.len());
@@ -66,8 +66,28 @@ pub(crate) fn packet<E>(
     fill(&mut writer)?;
     debug_assert_eq!(writer.room(), 0);
 
-    let pad = payload.wrapping_neg() & 3;
+    let pad = pad_len(payload);
     let mut icrc = Icrc::begin(header);
+    if in_tail == 0 && body.len() == payload + pad + ICRC_LEN {
+        // In one piece: pad and ICRC stand right behind the payload.
+        let (covered, stored) = body.split_at_mut(payload + pad);
+        covered[payload..].iter_mut().for_each(|byte| *byte = 0);
+        icrc.update(covered);
+        stored.copy_from_slice(&icrc.finish());
+    } else {
+        trailer_in_two(icrc, (&mut body[..], in_head), (tail, in_tail), pad);
+    }
+    Ok(())
+}
+
+/// Finishes a packet whose end does not lie in the first piece, or not as a whole: the payload takes `in_head` and `in_tail`
+/// bytes of the pieces.
+fn trailer_in_two(
+    mut icrc: Icrc,
+    (body, in_head): (&mut [u8], usize),
+    (tail, in_tail): (&mut [u8], usize),
+    pad: usize,
+) {
     let mut end = [0u8; 3 + ICRC_LEN];
     icrc.update(&body[..in_head]);
     icrc.update(&tail[..in_tail]);
@@ -77,5 +97,4 @@ pub(crate) fn packet<E>(
     let head_room = (body.len() - in_head).min(trailer.len());
     body[in_head..in_head + head_room].copy_from_slice(&trailer[..head_room]);
     tail[in_tail..in_tail + trailer.len() - head_room].copy_from_slice(&trailer[head_room..]);
-    Ok(())
 }

@@ -17,7 +17,7 @@ use crate::drop::DropReason;
 use crate::event::Event;
 use crate::instant::Instant;
 use crate::io::{PathId, QpPath, RxMeta, RxPacket, Transmit, TxSink};
-use crate::memory::{Memory, PdError};
+use crate::memory::{Lookup, Memory, PdError, Recent};
 use crate::qp::state::QpAttr;
 use crate::qp::{ModifyQpError, Polled, Qp, QpHandle, QpInfo, QpInit, QpSnapshot};
 use crate::timer::Wheel;
@@ -104,10 +104,22 @@ impl Turn {
     }
 }
 
+/// What becomes of ACKs that nothing else leaves with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Acks {
+    /// They leave.
+    Leave,
+    /// They wait for the next round.
+    Wait,
+    /// They wait, and there is one.
+    Held,
+}
+
 /// The transport of one shard. See the crate's head for the order in which its doors are drained.
 pub struct Endpoint {
     config: EndpointConfig,
     memory: Arc<Memory>,
+    recent: Recent,
     slots: Vec<Slot>,
     /// Free slots, longest free first.
     free: VecDeque<u32>,
@@ -116,6 +128,7 @@ pub struct Endpoint {
     responses: ReadyList,
     turn: Turn,
     sent_in_turn: u32,
+    acks: Acks,
     outbox: Outbox,
     counters: Counters,
 }
@@ -125,7 +138,7 @@ macro_rules! context {
     ($self:ident, $now:expr) => {
         Context {
             now: $now,
-            memory: &$self.memory,
+            memory: Lookup::new(&$self.memory, &$self.recent),
             limits: &$self.config.limits,
             outbox: &mut $self.outbox,
             credits: $self.config.credits,
@@ -140,6 +153,7 @@ impl Endpoint {
         Endpoint {
             config,
             memory,
+            recent: Recent::default(),
             slots: Vec::new(),
             free: VecDeque::new(),
             wheel: Wheel::new(),
@@ -147,6 +161,7 @@ impl Endpoint {
             responses: ReadyList::default(),
             turn: Turn::Requests,
             sent_in_turn: 0,
+            acks: Acks::Leave,
             outbox: Outbox::new(),
             counters: Counters::default(),
         }
@@ -300,6 +315,19 @@ impl Endpoint {
         self.wheel.next()
     }
 
+    /// Says what a round of [`poll_transmit`](Self::poll_transmit) that begins now does with ACKs when there is nothing else to
+    /// send: with `may_wait` they stay, and [`holds_acks`](Self::holds_acks) tells; otherwise they leave, as they do if this is
+    /// never called. One that leaves with the answer that the application is about to post costs no packet burst of its own.
+    /// Whoever lets them wait calls again soon, and then without.
+    pub fn let_acks_wait(&mut self, may_wait: bool) {
+        self.acks = if may_wait { Acks::Wait } else { Acks::Leave };
+    }
+
+    /// An ACK was kept for the next round.
+    pub fn holds_acks(&self) -> bool {
+        self.acks == Acks::Held
+    }
+
     /// Writes the next packet into a reservation of `sink`. `None`: nothing to send, or no room for what there is.
     ///
     /// Requests and responses take turns, so that neither direction starves the other; an ACK that is owed leaves
@@ -311,6 +339,7 @@ impl Endpoint {
                 && let Some(transmit) = self.poll_list(now, sink)
             {
                 self.sent_in_turn += 1;
+                self.acks = Acks::Leave;
                 self.counters.packets_out += 1;
                 return Some(transmit);
             }
@@ -334,6 +363,10 @@ impl Endpoint {
                 list.pop();
                 continue;
             };
+            if self.turn == Turn::Responses && self.acks != Acks::Leave && qp.owes_ack_only() {
+                self.acks = Acks::Held;
+                return None;
+            }
             let mut ctx = context!(self, now);
             let polled = match self.turn {
                 Turn::Requests => qp.poll_request(&mut ctx, sink),
@@ -480,7 +513,9 @@ impl Endpoint {
     fn index_of(&self, qpn: Qpn) -> Option<u32> {
         let wide = qpn.value() & ((1 << QPN_INDEX_BITS) - 1);
         let space = self.config.qpns;
-        let index = wide.checked_sub(space.offset)? / space.stride;
+        let place = wide.checked_sub(space.offset)?;
+        // A division for every packet, where most devices have one shard.
+        let index = if space.stride == 1 { place } else { place / space.stride };
         (self.qp(index)?.qpn == qpn).then_some(index)
     }
 }

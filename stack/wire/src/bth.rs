@@ -2,7 +2,7 @@
 
 use crate::error::{Field, WireError};
 use crate::numbers::{PKey, Psn, Qpn};
-use crate::octets::{get_u16, get_u24, put_u16, put_u24};
+use crate::octets::{get_u16, get_u24, put_u16, put_u24, put_u32};
 use crate::opcode::Opcode;
 
 /// Bytes of a BTH.
@@ -221,6 +221,15 @@ impl BthRepr {
         view.set_ack_req(self.ack_req);
         view.set_psn(self.psn);
     }
+}
+
+/// Puts what each packet has of its own into a BTH that holds P_Key, destination and MigReq of its flow. `pad` is 0 to 3.
+#[inline]
+pub(crate) fn fill(bth: &mut [u8], opcode: Opcode, solicited: bool, pad: u8, ack_req: bool, psn: Psn) {
+    bth[field::OPCODE] = opcode.byte();
+    bth[field::FLAGS] |= (solicited as u8) << 7 | pad << PAD_SHIFT;
+    // AckReq, seven reserved bits and the PSN are one word.
+    put_u32(bth, field::ACK_REQ, (ack_req as u32) << 31 | psn.value());
 }
 
 /// Opcode known and version 0 (otherwise the packet is dropped without a word).

@@ -25,6 +25,11 @@ mod field {
     pub const DST: usize = 16;
 }
 
+/// Where the total length stands, in bytes from the start of the header.
+pub(crate) const TOTAL_LEN_AT: usize = field::TOTAL_LENGTH;
+/// Where the header checksum stands.
+pub(crate) const CHECKSUM_AT: usize = field::CHECKSUM;
+
 const VERSION_4_IHL_5: u8 = 0x45;
 const DONT_FRAGMENT: u16 = 0x4000;
 /// "More fragments" and the offset: not zero in any fragment.

@@ -21,6 +21,9 @@ mod field {
     pub const DST: usize = 24;
 }
 
+/// Where the payload length stands, in bytes from the start of the header.
+pub(crate) const PAYLOAD_LEN_AT: usize = field::PAYLOAD_LENGTH;
+
 const FLOW_LABEL: u32 = 0xF_FFFF;
 
 header_view! {

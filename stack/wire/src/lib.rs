@@ -4,7 +4,7 @@
 //!
 //! Every header has a file of its own with three pieces: a private `field` module of byte ranges, a *view* over borrowed
 //! bytes (`Bth<T>`, `Reth<T>`, ...) and a plain *`Repr`* value with `LEN`, `parse` and `emit`. [`Packet`] checks a whole
-//! packet once and hands out its parts; [`Headers`] writes one.
+//! packet once and hands out its parts; [`Headers`] writes one, [`Template`] many of one flow.
 //!
 //! # The panic contract
 //!
@@ -50,6 +50,7 @@ pub mod opcode;
 pub mod packet;
 pub mod reth;
 pub mod rnr;
+pub mod template;
 pub mod udp;
 pub mod vlan;
 
@@ -78,6 +79,7 @@ pub use opcode::{HeaderSet, Opcode, Operation, PayloadRule, Transport};
 pub use packet::Packet;
 pub use reth::{Reth, RethRepr};
 pub use rnr::RnrTimer;
+pub use template::{Extension, Fields, Template};
 pub use udp::{Udp, UdpRepr};
 pub use vlan::{Vlan, VlanRepr};
 

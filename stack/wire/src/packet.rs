@@ -10,11 +10,12 @@ use crate::bth::{self, Bth, BthRepr};
 use crate::deth::DethRepr;
 use crate::error::{Field, Reason, WireError};
 use crate::feth::FethRepr;
+use crate::gid::Gid;
 use crate::icrc::{ICRC_LEN, Icrc};
 use crate::ip::IpRepr;
 use crate::ipv4::{self, Ipv4};
 use crate::ipv6::{self, Ipv6};
-use crate::numbers::{ImmData, Psn, Qpn, Rkey};
+use crate::numbers::{ImmData, PKey, Psn, Qpn, Rkey};
 use crate::opcode::{HeaderSet, Opcode, PayloadRule};
 use crate::reth::RethRepr;
 use crate::udp::{self, Udp};
@@ -114,11 +115,24 @@ impl<'a> Packet<'a> {
         if self.missing != 0 {
             return false;
         }
+        if self.tail.is_empty() {
+            return self.icrc_ok_in_one();
+        }
         let mut icrc = Icrc::begin(&self.head[..self.payload_at as usize]);
         let (first, second) = self.pieces(self.payload_at as usize, self.ip_len() - ICRC_LEN);
         icrc.update(first);
         icrc.update(second);
         icrc.finish() == self.stored_icrc()
+    }
+
+    /// As [`icrc_ok`](Self::icrc_ok), for a packet in one piece.
+    #[inline]
+    fn icrc_ok_in_one(&self) -> bool {
+        let Some((covered, stored)) = self.head.split_last_chunk::<ICRC_LEN>() else { return false };
+        let (headers, rest) = covered.split_at(self.payload_at as usize);
+        let mut icrc = Icrc::begin(headers);
+        icrc.update(rest);
+        icrc.finish() == *stored
     }
 
     /// Whether the ICRC is right; `None` if the capture does not hold the whole packet.
@@ -165,6 +179,28 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Whether the packet goes from `src` to `dst`: what comparing [`ip`](Self::ip) says, without building the addresses.
+    #[inline]
+    pub fn is_between(&self, src: &Gid, dst: &Gid) -> bool {
+        if self.is_ipv4() {
+            let view = Ipv4::new_unchecked(self.head);
+            src.to_ipv4() == Some(view.src()) && dst.to_ipv4() == Some(view.dst())
+        } else {
+            let view = Ipv6::new_unchecked(self.head);
+            src.0 == view.src().octets() && dst.0 == view.dst().octets()
+        }
+    }
+
+    /// Whether a router has marked the packet: ECN "congestion experienced" (RFC 3168).
+    #[inline]
+    pub fn is_ce(&self) -> bool {
+        let traffic_class = match self.is_ipv4() {
+            true => Ipv4::new_unchecked(self.head).traffic_class(),
+            false => Ipv6::new_unchecked(self.head).traffic_class(),
+        };
+        traffic_class & 3 == 3
+    }
+
     /// The UDP source port: any value is valid.
     #[inline]
     pub fn udp_src_port(&self) -> u16 {
@@ -186,6 +222,30 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn opcode(&self) -> Opcode {
         self.opcode
+    }
+
+    /// The partition key.
+    #[inline]
+    pub fn pkey(&self) -> PKey {
+        self.bth_view().pkey()
+    }
+
+    /// Whether an acknowledgement is asked for.
+    #[inline]
+    pub fn ack_req(&self) -> bool {
+        self.bth_view().ack_req()
+    }
+
+    /// Whether the sender asks for a completion event.
+    #[inline]
+    pub fn solicited(&self) -> bool {
+        self.bth_view().solicited()
+    }
+
+    /// Pad bytes behind the payload, 0 to 3.
+    #[inline]
+    pub fn pad(&self) -> u8 {
+        self.pad
     }
 
     /// The packet sequence number.
@@ -269,6 +329,9 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn payload(&self) -> (&'a [u8], &'a [u8]) {
         let start = self.payload_at as usize;
+        if self.tail.is_empty() && self.missing == 0 {
+            return (&self.head[start..start + self.payload_len()], &[]);
+        }
         self.pieces(start, start + self.payload_len())
     }
 

@@ -13,6 +13,9 @@ mod field {
     pub const CHECKSUM: usize = 6;
 }
 
+/// Where the length stands, in bytes from the start of the header.
+pub(crate) const LENGTH_AT: usize = field::LENGTH;
+
 header_view! {
     /// A view over a UDP header.
     Udp, LEN, Field::UdpHeader

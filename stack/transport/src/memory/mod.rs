@@ -10,6 +10,7 @@
 mod error;
 mod grace;
 mod key;
+mod lookup;
 mod mr;
 mod pd;
 #[allow(unsafe_code, reason = "the bytes of memory regions")]
@@ -20,6 +21,7 @@ mod tests;
 
 pub use error::{DeregError, InvalidateError, LocalError, RegError, RemoteError};
 pub use grace::{Grace, Reader};
+pub(crate) use lookup::{Lookup, Recent};
 pub use mr::{Access, MrInfo};
 pub use pd::{MAX_PDS, Pd, PdError};
 pub use region::{MemRef, Region};
@@ -198,16 +200,7 @@ impl Memory {
     #[inline]
     // rule: mem.key, mem.domain, mem.range, mem.right, mem.zero
     pub fn local(&self, pd: Pd, addr: u64, len: u32, lkey: Lkey, write: bool) -> Result<MemRef, LocalError> {
-        if len == 0 {
-            return Ok(MemRef::EMPTY);
-        }
-        let slot = self.slot(lkey.0).ok_or(LocalError::UnknownKey(lkey))?;
-        let access = slot.rights(pd).ok_or(LocalError::WrongPd(lkey))?;
-        let (base, offset) = slot.range(addr, len).ok_or(LocalError::OutOfBounds(lkey))?;
-        if write && !access.contains(Access::LOCAL_WRITE) {
-            return Err(LocalError::MissingRight(lkey));
-        }
-        Ok(MemRef::within(base, offset, len as usize))
+        if len == 0 { Ok(MemRef::EMPTY) } else { local_in(self.slot(lkey.0), pd, (addr, len), lkey, write) }
     }
 
     /// A piece of memory named by the peer, with all rights in `need`. A length of 0 is good with any key and address:
@@ -219,16 +212,7 @@ impl Memory {
     // rule: mem.key, mem.domain, mem.range, mem.right, mem.zero, rc.resp.key, rc.resp.key.domain, rc.resp.key.range
     // rule: rc.resp.key.right
     pub fn remote(&self, pd: Pd, va: u64, len: u32, rkey: Rkey, need: Access) -> Result<MemRef, RemoteError> {
-        if len == 0 {
-            return Ok(MemRef::EMPTY);
-        }
-        let slot = self.slot(rkey.0).ok_or(RemoteError::UnknownKey(rkey))?;
-        let access = slot.rights(pd).ok_or(RemoteError::WrongPd(rkey))?;
-        let (base, offset) = slot.range(va, len).ok_or(RemoteError::OutOfBounds(rkey))?;
-        if !access.contains(need) {
-            return Err(RemoteError::MissingRight(rkey));
-        }
-        Ok(MemRef::within(base, offset, len as usize))
+        if len == 0 { Ok(MemRef::EMPTY) } else { remote_in(self.slot(rkey.0), pd, (va, len), rkey, need) }
     }
 
     /// Kills a key at the peer's request (SEND with invalidate). Every later access with it fails; the
@@ -249,8 +233,14 @@ impl Memory {
     /// The slot that a key leads to.
     #[inline]
     fn slot(&self, key: u32) -> Option<&Slot> {
+        self.slot_at(self.cipher.index(key), key)
+    }
+
+    /// The slot at the index that the key decodes to, if the key leads there now.
+    #[inline]
+    fn slot_at(&self, index: u32, key: u32) -> Option<&Slot> {
         // 0 marks a slot without a key, and is never given out.
-        self.slots.get(self.cipher.index(key)).filter(|slot| key != 0 && slot.holds(key))
+        self.slots.get(index).filter(|slot| key != 0 && slot.holds(key))
     }
 
     fn control(&self) -> MutexGuard<'_, Control> {
@@ -325,6 +315,42 @@ impl Memory {
         debug_assert!(moved.is_ok(), "both domains were looked up under this lock");
         Ok((info, control.readers.snapshot()))
     }
+}
+
+/// The checks of [`Memory::local`] on what the key led to.
+#[inline]
+fn local_in(
+    slot: Option<&Slot>,
+    pd: Pd,
+    (addr, len): (u64, u32),
+    lkey: Lkey,
+    write: bool,
+) -> Result<MemRef, LocalError> {
+    let slot = slot.ok_or(LocalError::UnknownKey(lkey))?;
+    let access = slot.rights(pd).ok_or(LocalError::WrongPd(lkey))?;
+    let (base, offset) = slot.range(addr, len).ok_or(LocalError::OutOfBounds(lkey))?;
+    if write && !access.contains(Access::LOCAL_WRITE) {
+        return Err(LocalError::MissingRight(lkey));
+    }
+    Ok(MemRef::within(base, offset, len as usize))
+}
+
+/// The checks of [`Memory::remote`] on what the key led to.
+#[inline]
+fn remote_in(
+    slot: Option<&Slot>,
+    pd: Pd,
+    (va, len): (u64, u32),
+    rkey: Rkey,
+    need: Access,
+) -> Result<MemRef, RemoteError> {
+    let slot = slot.ok_or(RemoteError::UnknownKey(rkey))?;
+    let access = slot.rights(pd).ok_or(RemoteError::WrongPd(rkey))?;
+    let (base, offset) = slot.range(va, len).ok_or(RemoteError::OutOfBounds(rkey))?;
+    if !access.contains(need) {
+        return Err(RemoteError::MissingRight(rkey));
+    }
+    Ok(MemRef::within(base, offset, len as usize))
 }
 
 impl Control {

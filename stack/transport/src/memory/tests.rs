@@ -56,6 +56,27 @@ fn a_key_is_good_for_its_region_its_domain_and_its_rights() {
 }
 
 #[test]
+fn a_key_that_a_shard_remembers_dies_all_the_same() {
+    let bytes = words::<1>();
+    let memory = memory(4);
+    let (pd, other) = (memory.alloc_pd().unwrap(), memory.alloc_pd().unwrap());
+    let mr = memory.register(pd, region(&bytes), None, ALL).unwrap();
+    let (at, lkey, rkey) = (mr.iova, mr.lkey(), mr.rkey());
+    let recent = Recent::default();
+    let lookup = Lookup::new(&memory, &recent);
+    for _ in 0..2 {
+        assert_eq!(lookup.local(pd, at, 8, lkey, true).unwrap().len(), 8);
+        assert_eq!(lookup.remote(pd, at, 8, rkey, Access::REMOTE_WRITE).unwrap().len(), 8);
+        assert_eq!(lookup.local(other, at, 8, lkey, true).unwrap_err(), LocalError::WrongPd(lkey));
+        assert_eq!(lookup.remote(pd, at, 9, rkey, Access::REMOTE_READ).unwrap_err(), RemoteError::OutOfBounds(rkey));
+    }
+    let _ = memory.deregister(lkey).unwrap();
+    assert_eq!(lookup.local(pd, at, 8, lkey, true).unwrap_err(), LocalError::UnknownKey(lkey));
+    assert_eq!(lookup.remote(pd, at, 8, rkey, Access::REMOTE_READ).unwrap_err(), RemoteError::UnknownKey(rkey));
+    assert_eq!(lookup.local(pd, at, 8, Lkey(0), true).unwrap_err(), LocalError::UnknownKey(Lkey(0)));
+}
+
+#[test]
 // rule: mem.right
 fn each_remote_right_stands_for_itself() {
     let bytes = words::<1>();

@@ -106,7 +106,7 @@ impl Qp {
     }
 
     fn detail(&self, psn: Psn, syndrome: u8) -> WcDetail {
-        let peer = self.peer.map(|p| p.path.dst);
+        let peer = self.peer.as_ref().map(|p| p.path.dst);
         WcDetail { peer, psn, syndrome, retries: self.completer.retries_used() }
     }
 }

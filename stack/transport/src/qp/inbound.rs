@@ -201,7 +201,7 @@ impl Inbound {
                 .map_err(|_| Refusal::RemoteAccess)?;
             let (head, tail) = packet.payload();
             target.write(received as usize, head);
-            if !mutation::is(Mutation::TailDropped) {
+            if !tail.is_empty() && !mutation::is(Mutation::TailDropped) {
                 target.write(received as usize + head.len(), tail);
             }
         }
@@ -228,7 +228,7 @@ fn packet_length_fits(operation: Operation, packet: &Packet<'_>, mtu: PathMtu) -
         (false, true) => (1..=mtu).contains(&len),
         (true, true) => len <= mtu,
     };
-    let pad = usize::from(packet.bth().pad) == (len.wrapping_neg() & 3);
+    let pad = usize::from(packet.pad()) == (len.wrapping_neg() & 3);
     if fits && pad { Ok(len) } else { Err(Refusal::BadLength) }
 }
 
@@ -245,5 +245,5 @@ fn complete_recv(r: &mut Receiving<'_>, ctx: &mut Context<'_>, mut wc: Wc, packe
     }
     r.rq.pop();
     r.counters.rdma_recvs += 1;
-    ctx.complete(r.recv_cq, wc, packet.bth().solicited);
+    ctx.complete(r.recv_cq, wc, packet.solicited());
 }

@@ -188,7 +188,7 @@ impl Qp {
             kind: self.kind,
             attr,
             cap: self.cap,
-            path: self.peer.map(|p| p.path),
+            path: self.peer.as_ref().map(|p| p.path),
             counters: self.counters,
         }
     }
@@ -216,6 +216,11 @@ impl Qp {
         matches!(&self.inward, Inward::Rc(responder) if !responder.responses.is_empty())
     }
 
+    /// The one response to send is an ACK: no NAK, and nothing that the peer needs to go on.
+    pub(crate) fn owes_ack_only(&self) -> bool {
+        matches!(&self.inward, Inward::Rc(responder) if responder.responses.is_one_ack())
+    }
+
     /// A packet for this queue pair whose headers are well-formed. Checks in the order that the specification has: none
     /// of those before the ICRC changes anything or answers.
     // rule: rx.transport, rx.state, rx.address, rx.pkey, rx.icrc, qp.init, qp.rtr, qp.comm-est
@@ -235,12 +240,11 @@ impl Qp {
         if !takes {
             return Err(DropReason::WrongState);
         }
-        let peer = self.peer.ok_or(DropReason::WrongState)?;
-        let ip = packet.ip();
-        if ip.src != peer.path.dst || ip.dst != peer.path.src {
+        let peer = self.peer.as_ref().ok_or(DropReason::WrongState)?;
+        if !packet.is_between(&peer.path.dst, &peer.path.src) {
             return Err(DropReason::WrongAddress);
         }
-        if !packet.bth().pkey.matches(peer.pkey) {
+        if !packet.pkey().matches(peer.pkey) {
             return Err(DropReason::WrongPKey);
         }
         if !packet.icrc_ok() && !mutation::is(Mutation::IcrcNotChecked) {
@@ -248,7 +252,7 @@ impl Qp {
         }
         self.counters.rcvd_pkts += 1;
         self.counters.rcvd_bytes += packet.ip_len() as u64;
-        if ip.traffic_class & 3 == 3 {
+        if packet.is_ce() {
             self.counters.np_ecn_marked_roce_packets += 1;
         }
         if self.state == QpState::Rtr && !self.established {
@@ -256,9 +260,9 @@ impl Qp {
             ctx.outbox.event(EventKind::CommEst, self.qpn);
         }
         if operation.is_request() {
-            self.receive_request(operation, packet, &peer, ctx)
+            self.receive_request(operation, packet, ctx)
         } else {
-            self.receive_response(operation, packet, &peer, ctx)
+            self.receive_response(operation, packet, ctx)
         }
     }
 
@@ -267,9 +271,9 @@ impl Qp {
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
-        peer: &Peer,
         ctx: &mut Context<'_>,
     ) -> Result<(), DropReason> {
+        let peer = self.peer.as_ref().ok_or(DropReason::WrongState)?;
         let mut r = Receiving {
             qpn: self.qpn,
             peer_qpn: peer.qpn,
@@ -302,10 +306,9 @@ impl Qp {
         &mut self,
         operation: Operation,
         packet: &Packet<'_>,
-        peer: &Peer,
         ctx: &mut Context<'_>,
     ) -> Result<(), DropReason> {
-        let (completer, mut p) = self.completing(peer);
+        let (completer, mut p) = self.completing().ok_or(DropReason::WrongState)?;
         let verdict = match operation {
             Operation::Acknowledge => match packet.aeth() {
                 Some(aeth) => completer.handle_ack(packet.psn(), aeth, &mut p, ctx),
@@ -324,8 +327,9 @@ impl Qp {
         outcome
     }
 
-    /// The completer, and the parts that it works on.
-    fn completing(&mut self, peer: &Peer) -> (&mut Completer, Completing<'_>) {
+    /// The completer, and the parts that it works on. `None` before RTR.
+    fn completing(&mut self) -> Option<(&mut Completer, Completing<'_>)> {
+        let peer = self.peer.as_ref()?;
         let parts = Completing {
             qpn: self.qpn,
             pd: self.pd,
@@ -338,7 +342,7 @@ impl Qp {
             requester: &mut self.requester,
             counters: &mut self.counters,
         };
-        (&mut self.completer, parts)
+        Some((&mut self.completer, parts))
     }
 
     fn obey(&mut self, verdict: Verdict, ctx: &mut Context<'_>) {
@@ -352,10 +356,12 @@ impl Qp {
     /// A deadline has passed.
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Context<'_>) {
         self.requester.wait_ended(ctx.now);
-        let Some(peer) = self.peer else { return };
-        let (completer, mut p) = self.completing(&peer);
-        let verdict = completer.handle_timeout(ctx.now, &mut p);
-        if verdict != Verdict::Done {
+        let now = ctx.now;
+        let Some((completer, mut p)) = self.completing() else { return };
+        let verdict = completer.handle_timeout(now, &mut p);
+        if verdict != Verdict::Done
+            && let Some(peer) = &self.peer
+        {
             ctx.outbox.unanswered(peer.path.path);
         }
         self.obey(verdict, ctx);
@@ -378,14 +384,12 @@ impl Qp {
     /// Writes the next request packet.
     // rule: uc.no-answer
     pub(crate) fn poll_request<S: TxSink>(&mut self, ctx: &mut Context<'_>, sink: &mut S) -> Polled {
-        let Some(peer) = self.peer.filter(|_| matches!(self.state, QpState::Rts | QpState::Sqd)) else {
-            return Polled::Idle;
-        };
+        let (Some(peer), QpState::Rts | QpState::Sqd) = (&self.peer, self.state) else { return Polled::Idle };
         let sending = Sending {
             qpn: self.qpn,
             kind: self.kind,
             pd: self.pd,
-            peer: &peer,
+            peer,
             max_rd_atomic: u32::from(self.attr.max_rd_atomic.unwrap_or(0)),
             may_start: self.state == QpState::Rts,
         };
@@ -396,7 +400,7 @@ impl Qp {
                 self.counters.resent_pkts += u64::from(again);
                 match self.kind {
                     QpType::Rc => self.completer.sent(ctx.now),
-                    QpType::Uc => self.sent_unreliably(ended, &peer, ctx),
+                    QpType::Uc => self.sent_unreliably(ended, ctx),
                 }
                 Polled::Sent(transmit)
             }
@@ -412,12 +416,13 @@ impl Qp {
 
     /// UC: a packet counts as acknowledged, and a request as done, once it was handed to the port (IBTA, UC requester).
     // rule: uc.done
-    fn sent_unreliably(&mut self, ended: bool, peer: &Peer, ctx: &mut Context<'_>) {
+    fn sent_unreliably(&mut self, ended: bool, ctx: &mut Context<'_>) {
         if !ended {
             return;
         }
-        if let Some(entry) = self.unacked.pop() {
-            let (_, mut p) = self.completing(peer);
+        if let Some(entry) = self.unacked.pop()
+            && let Some((_, mut p)) = self.completing()
+        {
             completer::success(&mut p, ctx, entry.wqe);
         }
         self.check_drained(ctx);
@@ -426,9 +431,8 @@ impl Qp {
     /// Writes the next response packet. Goes on in ERR until the NAK that ended the connection has left.
     // rule: rc.resp.read.vanishes
     pub(crate) fn poll_response<S: TxSink>(&mut self, ctx: &mut Context<'_>, sink: &mut S) -> Polled {
-        let (Inward::Rc(responder), Some(peer)) = (&mut self.inward, self.peer) else { return Polled::Idle };
-        let answering =
-            Answering { peer: &peer, pd: self.pd, access: self.access, done: responder::done(&self.rq, ctx) };
+        let (Inward::Rc(responder), Some(peer)) = (&mut self.inward, &self.peer) else { return Polled::Idle };
+        let answering = Answering { peer, pd: self.pd, access: self.access, done: responder::done(&self.rq, ctx) };
         match responder.responses.poll(&answering, ctx, sink) {
             Reply::Sent(transmit, syndrome) => {
                 self.counters.sent_pkts += 1;

@@ -6,7 +6,7 @@
 //! `next` is the whole state of sending: a PSN inside a started request means "that packet of that request", the PSN
 //! behind the last one means "start the next request". Going back is setting `next`.
 
-use xroce_wire::{AtomicEthRepr, Operation, Psn, PsnWindow, Qpn, RethRepr};
+use xroce_wire::{AtomicEthRepr, Extension, Fields, Operation, Psn, PsnWindow, Qpn, RethRepr};
 
 use crate::context::Context;
 use crate::emit;
@@ -319,12 +319,12 @@ impl Requester {
         let ack_req = entry.answer == Answer::Ack && self.wants_ack(qp, unacked, ctx, behind);
 
         let wqe = sq.wqe(entry.wqe);
-        let (headers, payload) = request_headers(qp, &wqe, &entry, index, self.next, ack_req);
-        let len = headers.packet_len(payload);
+        let (fields, payload) = request_fields(qp, &wqe, &entry, index, self.next, ack_req);
+        let len = qp.peer.template.packet_len(&fields, payload);
         let Some(out) = sink.reserve(qp.peer.path.path, len, TxClass::Request) else { return Step::Blocked };
         let mtu = if mutation::is(Mutation::WrongMtuOffset) { 1024 } else { qp.peer.mtu.bytes() };
         let offset = u64::from(index) * mtu as u64;
-        let filled = emit::packet(&headers, payload, out, |writer| match wqe.inline() {
+        let filled = emit::packet((&qp.peer.template, &fields), payload, out, |writer| match wqe.inline() {
             Some(bytes) => {
                 writer.copy_slice(&bytes[offset as usize..offset as usize + payload]);
                 Ok(())
@@ -370,54 +370,49 @@ impl Requester {
     }
 }
 
-/// The headers of packet `index` of a request, and the length of its payload.
+/// What packet `index` of a request has of its own, and the length of its payload.
 // rule: rc.req.segment.headers, tx.solicited
-fn request_headers(
+fn request_fields(
     qp: &Sending<'_>,
     wqe: &SendWqe<'_>,
     entry: &Entry,
     index: u32,
     psn: Psn,
     ack_req: bool,
-) -> (xroce_wire::Headers, usize) {
+) -> (Fields, usize) {
     let position = Position::of(index, entry.psns);
     let operation = segment::request(&wqe.op, position);
-    let mut headers = qp.peer.headers(opcode(qp.kind, operation), psn);
-    headers.bth.ack_req = ack_req;
-    let offset = u64::from(index) * qp.peer.mtu.bytes() as u64;
     let payload = match entry.answer {
         Answer::Ack => segment::payload_len(entry.len, qp.peer.mtu, index),
         Answer::Read | Answer::Atomic => 0,
     };
-    match wqe.op {
-        SendOp::Send => {}
-        SendOp::SendImm(imm) if position.ends() => headers.imm = Some(imm),
-        SendOp::SendInv(rkey) if position.ends() => headers.ieth = Some(rkey),
-        SendOp::SendImm(_) | SendOp::SendInv(_) => {}
-        SendOp::Write { va, rkey } | SendOp::WriteImm { va, rkey, .. } => {
-            if index == 0 {
-                headers.reth = Some(RethRepr { va, rkey, len: entry.len });
-            }
-            if let SendOp::WriteImm { imm, .. } = wqe.op
-                && position.ends()
-            {
-                headers.imm = Some(imm);
-            }
-        }
+    let extension = match wqe.op {
+        SendOp::SendImm(imm) if position.ends() => Extension::Imm(imm),
+        SendOp::SendInv(rkey) if position.ends() => Extension::Ieth(rkey),
+        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInv(_) => Extension::None,
+        SendOp::Write { va, rkey } if index == 0 => Extension::Reth(RethRepr { va, rkey, len: entry.len }),
+        SendOp::Write { .. } => Extension::None,
+        SendOp::WriteImm { va, rkey, imm } => match (index == 0, position.ends()) {
+            (true, true) => Extension::RethImm(RethRepr { va, rkey, len: entry.len }, imm),
+            (true, false) => Extension::Reth(RethRepr { va, rkey, len: entry.len }),
+            (false, true) => Extension::Imm(imm),
+            (false, false) => Extension::None,
+        },
         // A READ that lost a response asks again from there on, up to the original end.
         SendOp::Read { va, rkey } => {
+            let offset = u64::from(index) * qp.peer.mtu.bytes() as u64;
             let va = va + u64::from(index > 0 && mutation::is(Mutation::ReadResumesWrong));
-            headers.reth = Some(RethRepr { va: va.wrapping_add(offset), rkey, len: entry.len - offset as u32 });
+            Extension::Reth(RethRepr { va: va.wrapping_add(offset), rkey, len: entry.len - offset as u32 })
         }
         SendOp::CmpSwap { va, rkey, compare, swap } => {
-            headers.atomic_eth = Some(AtomicEthRepr { va, rkey, swap_add: swap, compare });
+            Extension::AtomicEth(AtomicEthRepr { va, rkey, swap_add: swap, compare })
         }
         SendOp::FetchAdd { va, rkey, add } => {
-            headers.atomic_eth = Some(AtomicEthRepr { va, rkey, swap_add: add, compare: 0 });
+            Extension::AtomicEth(AtomicEthRepr { va, rkey, swap_add: add, compare: 0 })
         }
-    }
-    headers.bth.solicited = wqe.flags.contains(SendFlags::SOLICITED) && position.ends() && takes_recv_at_end(operation);
-    (headers, payload)
+    };
+    let solicited = wqe.flags.contains(SendFlags::SOLICITED) && position.ends() && takes_recv_at_end(operation);
+    (Fields { opcode: opcode(qp.kind, operation), solicited, ack_req, psn, extension }, payload)
 }
 
 /// Whether SE has a meaning on this opcode: it ends a SEND or a WRITE with immediate (IBTA, BTH).

@@ -165,7 +165,7 @@ impl Responder {
         if ended {
             self.msn = self.msn.add(1);
         }
-        if packet.bth().ack_req {
+        if packet.ack_req() {
             let psn = psn.add(u32::from(mutation::is(Mutation::AckOneTooMany)));
             self.responses.acknowledge(psn, self.msn);
         }
@@ -270,7 +270,7 @@ impl Responder {
                 self.responses.atomic_again(psn, self.msn)
             }
             _ => {
-                if packet.bth().ack_req {
+                if packet.ack_req() {
                     let limit = self.responses.ack_limit(psn, self.epsn.sub(1));
                     self.responses.acknowledge(limit, self.msn);
                 }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use xroce_wire::{AethRepr, AtomicAckRepr, Headers, Msn, NakCode, Operation, PathMtu, Psn, Rkey, Syndrome};
+use xroce_wire::{AethRepr, AtomicAckRepr, Extension, Fields, Msn, NakCode, Operation, PathMtu, Psn, Rkey, Syndrome};
 
 use crate::context::Context;
 use crate::emit;
@@ -153,6 +153,11 @@ impl Responses {
         self.saved.len() as u32
     }
 
+    /// What waits is one ACK.
+    pub(crate) fn is_one_ack(&self) -> bool {
+        self.queue.len() == 1 && matches!(self.queue.front(), Some(Response::Acknowledge { refusal: None, .. }))
+    }
+
     /// The peer may not have one more READ or atomic outstanding. Duplicates do not count: their answers may have
     /// arrived meanwhile, and the peer may rightly have started another.
     pub(crate) fn exhausted(&self) -> bool {
@@ -288,24 +293,24 @@ impl Responses {
     pub(crate) fn poll<S: TxSink>(&mut self, qp: &Answering<'_>, ctx: &Context<'_>, sink: &mut S) -> Reply {
         let Some(front) = self.queue.front().copied() else { return Reply::Idle };
         let peer = qp.peer;
-        let (headers, syndrome) = match front {
+        let (fields, syndrome) = match front {
             Response::Acknowledge { psn, refusal, msn } => {
                 let syndrome = refusal.unwrap_or(qp.done);
-                (response_headers(peer, Operation::Acknowledge, psn, Some((syndrome, msn))), syndrome)
+                (response(Operation::Acknowledge, psn, Extension::Aeth(AethRepr { syndrome, msn })), syndrome)
             }
             Response::Atomic { psn, original, msn, .. } => {
-                let mut headers = response_headers(peer, Operation::AtomicAcknowledge, psn, Some((qp.done, msn)));
-                headers.atomic_ack = Some(AtomicAckRepr { original });
-                (headers, qp.done)
+                let aeth = AethRepr { syndrome: qp.done, msn };
+                let extension = Extension::AtomicAck(aeth, AtomicAckRepr { original });
+                (response(Operation::AtomicAcknowledge, psn, extension), qp.done)
             }
             Response::Read { read, sent, msn, request } => match source(&read, request, qp, ctx) {
                 Ok(source) => return self.poll_read((read, sent, msn), &source, qp, sink),
                 Err(code) => return self.refuse_read((read.psn.add(sent), msn), request, code, (qp, ctx), sink),
             },
         };
-        let len = headers.packet_len(0);
+        let len = peer.template.packet_len(&fields, 0);
         let Some(out) = sink.reserve(peer.path.path, len, TxClass::Response) else { return Reply::Blocked };
-        let Ok(()) = emit::packet::<core::convert::Infallible>(&headers, 0, out, |_| Ok(()));
+        let Ok(()) = emit::packet::<core::convert::Infallible>((&peer.template, &fields), 0, out, |_| Ok(()));
         self.queue.pop_front();
         Reply::Sent(Transmit { path: peer.path.path, len, qpn: peer.local }, syndrome)
     }
@@ -346,13 +351,16 @@ impl Responses {
         let &Answering { peer, done, .. } = qp;
         let psn = read.psn.add(sent);
         let position = Position::of(sent, read.psns);
-        let aeth = (position != Position::Middle).then_some((done, msn));
-        let headers = response_headers(peer, segment::read_response(position), psn, aeth);
+        let extension = match position {
+            Position::Middle => Extension::None,
+            _ => Extension::Aeth(AethRepr { syndrome: done, msn }),
+        };
+        let fields = response(segment::read_response(position), psn, extension);
         let payload = segment::payload_len(read.len, peer.mtu, sent);
-        let len = headers.packet_len(payload);
+        let len = peer.template.packet_len(&fields, payload);
         let offset = u64::from(sent) * peer.mtu.bytes() as u64;
         let Some(out) = sink.reserve(peer.path.path, len, TxClass::Response) else { return Reply::Blocked };
-        let Ok(()) = emit::packet::<core::convert::Infallible>(&headers, payload, out, |writer| {
+        let Ok(()) = emit::packet::<core::convert::Infallible>((&peer.template, &fields), payload, out, |writer| {
             writer.copy(source, offset as usize, payload);
             Ok(())
         });
@@ -374,8 +382,6 @@ fn source(read: &Read, request: Request, qp: &Answering<'_>, ctx: &Context<'_>) 
     ctx.memory.remote(qp.pd, read.va, read.len, read.rkey, Access::REMOTE_READ).map_err(|_| NakCode::RemoteAccessError)
 }
 
-fn response_headers(peer: &Peer, operation: Operation, psn: Psn, aeth: Option<(Syndrome, Msn)>) -> Headers {
-    let mut headers = peer.headers(opcode(QpType::Rc, operation), psn);
-    headers.aeth = aeth.map(|(syndrome, msn)| AethRepr { syndrome, msn });
-    headers
+fn response(operation: Operation, psn: Psn, extension: Extension) -> Fields {
+    Fields { extension, ..Fields::new(opcode(QpType::Rc, operation), psn) }
 }

@@ -4,11 +4,11 @@
 //! fault of the entry that did not hold (local protection error).
 
 use crate::emit::PayloadWriter;
-use crate::memory::{LocalError, Memory, Pd};
+use crate::memory::{LocalError, Lookup, Pd};
 use crate::wr::Sge;
 
 /// Every entry lies in memory of `pd` that may be read (or written, if `write`).
-pub(crate) fn check(memory: &Memory, pd: Pd, sges: &[Sge], write: bool) -> Result<(), LocalError> {
+pub(crate) fn check(memory: Lookup<'_>, pd: Pd, sges: &[Sge], write: bool) -> Result<(), LocalError> {
     for sge in sges {
         memory.local(pd, sge.addr, sge.length, sge.lkey, write)?;
     }
@@ -33,7 +33,7 @@ fn parts(sges: &[Sge], mut offset: u64, mut len: usize) -> impl Iterator<Item = 
 
 /// Copies `out.room()` bytes at `offset` of the list into a packet.
 pub(crate) fn gather(
-    memory: &Memory,
+    memory: Lookup<'_>,
     pd: Pd,
     sges: &[Sge],
     offset: u64,
@@ -48,7 +48,7 @@ pub(crate) fn gather(
 
 /// Copies a packet's payload (two pieces) to `offset` of the list. The caller has checked that it fits.
 pub(crate) fn scatter(
-    memory: &Memory,
+    memory: Lookup<'_>,
     pd: Pd,
     sges: &[Sge],
     offset: u64,

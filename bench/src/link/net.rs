@@ -1,0 +1,205 @@
+//! Two network namespaces joined by a veth, made for one run and removed behind it.
+//!
+//! In: nothing. Out: threads that stand in one of the namespaces, on a CPU of their own; the ways the kernel can run a
+//! veth's receive side.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+use std::process::Command;
+
+use crate::pair::Result;
+
+/// Bytes of the largest IP packet: path MTU 4096 fits, and so do frames in two pieces.
+const MTU: u32 = 9000;
+
+/// One of the two ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The sender.
+    A,
+    /// The receiver.
+    B,
+}
+
+impl Side {
+    /// Its address.
+    pub fn address(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 99, 0, if self == Side::A { 1 } else { 2 })
+    }
+
+    /// Its netdev. The kernel's NAPI threads have it in their names.
+    pub fn netdev(self) -> &'static str {
+        if self == Side::A { "xbencha" } else { "xbenchb" }
+    }
+
+    /// The CPU of its thread.
+    pub fn cpu(self) -> usize {
+        if self == Side::A { 0 } else { 1 }
+    }
+}
+
+/// How the kernel runs the receive side of the veth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Setup {
+    /// As it comes: most of it inside the sender's system call.
+    Plain,
+    /// Threaded NAPI: a kernel thread of real-time priority on the receiver's CPU.
+    ThreadedNapi,
+}
+
+impl Setup {
+    /// A and B, as in the tables.
+    pub fn name(self) -> &'static str {
+        if self == Setup::Plain { "A" } else { "B" }
+    }
+}
+
+/// The namespaces; removed when dropped.
+pub struct Net {
+    names: [String; 2],
+    /// The ends' threads run before every other program.
+    realtime: bool,
+}
+
+impl Net {
+    /// Makes them. With `realtime`, the ends' threads get a real-time priority: on a machine that is busy with other things
+    /// both ends else rarely run at the same time, and a spinning receiver that does not run is no receiver.
+    ///
+    /// # Errors
+    /// What `ip` says: without root it refuses.
+    pub fn up(realtime: bool) -> Result<Net> {
+        let names = ["a", "b"].map(|side| format!("bench-{}-{side}", std::process::id()));
+        let net = Net { names, realtime };
+        let [a, b] = &net.names;
+        for name in &net.names {
+            run("ip", &["netns", "add", name])?;
+        }
+        let (mtu, [dev_a, dev_b]) = (MTU.to_string(), [Side::A, Side::B].map(Side::netdev));
+        run(
+            "ip",
+            &["link", "add", dev_a, "netns", a, "mtu", &mtu, "type", "veth", "peer", dev_b, "netns", b, "mtu", &mtu],
+        )?;
+        for (side, name) in [(Side::A, a), (Side::B, b)] {
+            let address = format!("{}/24", side.address());
+            run("ip", &["-n", name, "addr", "add", &address, "dev", side.netdev()])?;
+            run("ip", &["-n", name, "link", "set", "lo", "up"])?;
+            run("ip", &["-n", name, "link", "set", side.netdev(), "up"])?;
+        }
+        Ok(net)
+    }
+
+    fn name(&self, side: Side) -> &str {
+        &self.names[side as usize]
+    }
+
+    /// Moves this thread into the namespace of `side` and onto its CPU.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    #[allow(unsafe_code, reason = "two system calls without a safe wrapper among our dependencies")]
+    pub fn enter(&self, side: Side) -> io::Result<()> {
+        let file = File::open(format!("/run/netns/{}", self.name(side)))?;
+        // SAFETY: two integers; the descriptor is open, and only this thread is moved.
+        if unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a cpu_set_t is plain bits, and the call reads as many of them as it is told.
+        let pinned = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(side.cpu(), &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+        };
+        if pinned != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let priority = libc::sched_param { sched_priority: 1 };
+        // SAFETY: the call reads one `sched_param`.
+        if self.realtime && unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// Runs `a` and `b` on a thread each, in their namespaces and on their CPUs.
+    ///
+    /// # Errors
+    /// That of `a`, else that of `b`.
+    pub fn both<T: Send, U: Send>(
+        &self,
+        a: impl FnOnce() -> Result<T> + Send,
+        b: impl FnOnce() -> Result<U> + Send,
+    ) -> Result<(T, U)> {
+        let (a, b) = std::thread::scope(|scope| {
+            let say = |e: Box<dyn std::error::Error>| e.to_string();
+            let a = scope.spawn(move || self.enter(Side::A).map_err(Into::into).and_then(|()| a()).map_err(say));
+            let b = scope.spawn(move || self.enter(Side::B).map_err(Into::into).and_then(|()| b()).map_err(say));
+            (a.join(), b.join())
+        });
+        let a = a.map_err(|_| "the sender's thread panicked")??;
+        Ok((a, b.map_err(|_| "the receiver's thread panicked")??))
+    }
+
+    /// Changes how the receive sides are run. An XDP program must be on a netdev, or GRO, before NAPI can have a thread.
+    ///
+    /// # Errors
+    /// What the tools say.
+    pub fn set_up(&self, setup: Setup) -> Result<()> {
+        for side in [Side::A, Side::B] {
+            let (name, netdev) = (self.name(side), side.netdev());
+            let (gro, threaded) = if setup == Setup::ThreadedNapi { ("on", "1") } else { ("off", "0") };
+            let write = format!("echo {threaded} > /sys/class/net/{netdev}/threaded");
+            if setup == Setup::ThreadedNapi {
+                run("ip", &["netns", "exec", name, "ethtool", "-K", netdev, "gro", gro])?;
+                run("ip", &["netns", "exec", name, "sh", "-c", &write])?;
+                for pid in napi_threads(netdev) {
+                    run("taskset", &["-pc", &side.cpu().to_string(), &pid])?;
+                    run("chrt", &["-f", "-p", "10", &pid])?;
+                }
+            } else {
+                // Refused where there is no NAPI: then nothing is threaded either.
+                let _ = run("ip", &["netns", "exec", name, "sh", "-c", &write]);
+                run("ip", &["netns", "exec", name, "ethtool", "-K", netdev, "gro", gro])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Segmentation offload of the sockets on both ends.
+    ///
+    /// # Errors
+    /// What `ethtool` says.
+    pub fn offloads(&self, on: bool) -> Result<()> {
+        let state = if on { "on" } else { "off" };
+        for side in [Side::A, Side::B] {
+            let (name, netdev) = (self.name(side), side.netdev());
+            run("ip", &["netns", "exec", name, "ethtool", "-K", netdev, "tso", state, "gso", state])?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).output();
+        }
+    }
+}
+
+/// Process numbers of the kernel threads that run the NAPI of a netdev.
+fn napi_threads(netdev: &str) -> Vec<String> {
+    let prefix = format!("napi/{netdev}");
+    let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|e| e.file_name().into_string().ok());
+    pids.filter(|pid| pid.bytes().all(|b| b.is_ascii_digit()) && name(pid).starts_with(&prefix)).collect()
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(program).args(arguments).output().map_err(|e| format!("{program}: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()).into())
+}
