@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xroce_scripts::model::{Place, Script};
-use xroce_scripts::report::{Failure, Report};
-use xroce_scripts::{LocalTarget, rules, runner, suite};
+use xroce_script::model::{Place, Script};
+use xroce_script::report::{Report, Verdict};
+use xroce_script::{LocalTarget, runner};
+use xroce_scripts::{rules, suite};
 
 /// As many scripts as there must be at least.
 const ENOUGH: usize = 120;
 
 fn scripts() -> Vec<Script> {
-    suite::load(suite::folder()).unwrap_or_else(|error| panic!("{error}"))
+    suite::load().unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn rules_file() -> String {
@@ -23,7 +24,7 @@ fn play(script: &Script) -> Report {
         name: script.name.clone(),
         rule: script.head.rule.clone(),
         trace: Vec::new(),
-        failure: Some(Failure { line: 0, why: "the device panicked; see above".into(), differences: Vec::new() }),
+        verdict: Verdict::failed(0, "the device panicked; see above"),
     })
 }
 
