@@ -17,11 +17,11 @@ pub enum Object {
     /// `buf`
     Buffer(Arc<Block>),
     /// `mr`
-    Region(Region),
+    Region(#[expect(dead_code, reason = "kept until it is dropped")] Region),
     /// `cq`
     Cq(CqAndChannel),
     /// `qp`
-    Qp(Box<Qp>),
+    Qp(Arc<Qp>),
 }
 
 /// A completion queue, and the channel it wakes if it was made with one.
@@ -60,7 +60,7 @@ impl Objects {
         pd: Pd(Pd), "PD";
         buffer: Buffer(Arc<Block>), "buffer";
         cq: Cq(CqAndChannel), "CQ";
-        qp: Qp(Box<Qp>), "QP";
+        qp: Qp(Arc<Qp>), "QP";
     }
 
     /// The handle of a new object.

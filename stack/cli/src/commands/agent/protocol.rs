@@ -101,7 +101,7 @@ impl<'a> Args<'a> {
     }
 
     /// All values of `key`, in order.
-    pub fn all<'k>(&self, key: &'k str) -> impl Iterator<Item = &'a str> + use<'_, 'a, 'k> {
+    pub fn all(&self, key: &str) -> impl Iterator<Item = &'a str> {
         self.pairs.iter().filter(move |(k, _)| *k == key).map(|(_, value)| *value)
     }
 

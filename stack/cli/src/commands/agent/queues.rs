@@ -3,6 +3,8 @@
 //! In: capacities and attributes by the names of `ibv_qp_attr`. Out: handles, and what is so now. Exactly the attributes
 //! that are given go into the mask of a modify, so that any wrong combination can be tried.
 
+use std::sync::Arc;
+
 use xroce::{Access, AddressVector, Gid, Lkey, PathMtu, Psn, Qp, QpAttr, QpCap, QpInitAttr, QpState, QpType, Qpn, Sge};
 use xroce_wire::QKey;
 
@@ -64,7 +66,7 @@ pub fn create_qp(objects: &mut Objects, args: &Args<'_>) -> Done {
     };
     let qp = pd.create_qp(&init).map_err(|error| Fault::new(errno::EINVAL, "ibv_create_qp", error))?;
     let (cap, qpn) = (qp.cap(), qp.qpn().value());
-    let reply = Pairs::none().with("qp", objects.add(Object::Qp(Box::new(qp)))).with("qpn", format_args!("{qpn:#x}"));
+    let reply = Pairs::none().with("qp", objects.add(Object::Qp(Arc::new(qp)))).with("qpn", format_args!("{qpn:#x}"));
     let reply = reply.with("send_wr", cap.max_send_wr).with("recv_wr", cap.max_recv_wr);
     let reply = reply.with("send_sge", cap.max_send_sge).with("recv_sge", cap.max_recv_sge);
     Ok(reply.with("inline", cap.max_inline_data))

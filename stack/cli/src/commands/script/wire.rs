@@ -83,7 +83,7 @@ impl XdpWire {
         let mut config = XdpConfig::new(&name);
         config.addresses = gids.iter().map(|entry| entry.address).collect();
         let port: Box<dyn Port> = Box::new(XdpPort::open(&config)?);
-        let port = match capture {
+        let port: Box<dyn Port> = match capture {
             Some(capture) => Box::new(Pcap::new(port, capture.handle(), &name)),
             None => port,
         };
