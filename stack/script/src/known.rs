@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::names::{self, EventName};
 use crate::report::{Report, Verdict};
 
 /// Why a file of known deviations cannot be used.
@@ -20,7 +21,7 @@ pub enum KnownError {
         error: std::io::Error,
     },
     /// A line of it is wrong.
-    #[error("{}:{line}: {what}; a line is: folder/script.roce[:LINE] REASON", path.display())]
+    #[error("{}:{line}: {what}; a line is: folder/script.roce[:LINE] REASON, or: no event NAME REASON", path.display())]
     Line {
         /// Which file.
         path: PathBuf,
@@ -44,6 +45,7 @@ pub struct Deviation {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Known {
     deviations: BTreeMap<String, Deviation>,
+    lacking: Vec<EventName>,
 }
 
 /// The outcome of a script, seen beside what is known.
@@ -77,10 +79,16 @@ impl Known {
     /// # Errors
     /// The number of the first line that is wrong, and what is wrong with it.
     pub fn parse(text: &str) -> Result<Known, (usize, String)> {
-        let mut deviations = BTreeMap::new();
+        let (mut deviations, mut lacking) = (BTreeMap::new(), Vec::new());
         for (line, number) in text.lines().zip(1..) {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Some(event) = line.strip_prefix("no event ") {
+                let name = event.split_whitespace().next().unwrap_or("");
+                let event = names::find(names::EVENTS, name);
+                lacking.push(event.ok_or_else(|| (number, format!("{name:?} is not the name of an event")))?);
                 continue;
             }
             let Some((name, reason)) = line.split_once(char::is_whitespace) else {
@@ -98,12 +106,17 @@ impl Known {
                 return Err((number, format!("{name} stands twice in this file")));
             }
         }
-        Ok(Known { deviations })
+        Ok(Known { deviations, lacking })
     }
 
     /// What is known of a script.
     pub fn of(&self, name: &str) -> Option<&Deviation> {
         self.deviations.get(name)
+    }
+
+    /// The events that the device never raises: no script waits for them, and one that comes is news.
+    pub fn lacking_events(&self) -> &[EventName] {
+        &self.lacking
     }
 
     /// The scripts that are listed.
@@ -155,5 +168,7 @@ mod tests {
         assert_eq!(Known::parse("rc/a.roce\n").unwrap_err().0, 1);
         assert_eq!(Known::parse("\nrc/a.roce:x why\n").unwrap_err().0, 2);
         assert!(Known::parse("a b\na c\n").unwrap_err().1.contains("twice"));
+        assert_eq!(Known::parse("no event COMMEST never\n").unwrap_err().0, 1);
+        assert_eq!(Known::parse("no event COMM_EST never\n").unwrap().lacking_events().len(), 1);
     }
 }

@@ -25,9 +25,10 @@ pub struct Script {
 /// Where a script can run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Only where the device is in this process: it looks at what no wire shows, or asks for what a foreign device need
-    /// not do.
-    Local,
+    /// Only where time is virtual: it counts on what the device makes of a burst, or measures more finely than a clock can.
+    Here,
+    /// Against any device of this repository: it looks at what no wire shows, or asks for what another need not do.
+    Own,
     /// Against any device.
     Any,
 }
@@ -43,8 +44,6 @@ pub struct Head {
     pub covers: Vec<String>,
     /// Where it can run.
     pub place: Option<Place>,
-    /// How `rdma_rxe` behaves, where that is known to differ.
-    pub rxe: Option<String>,
 }
 
 /// The queue pair of the device under test, and what its peer (the script) is.

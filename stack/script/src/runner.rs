@@ -50,6 +50,8 @@ struct Runner<'a, T: Target> {
     clock: Instant,
     /// and was over by this: the same in virtual time.
     over: Instant,
+    /// When something was last done to the device.
+    stirred: Instant,
     /// The ACK timeout code in force.
     timeout: u8,
     trace: Vec<Entry>,
@@ -80,6 +82,7 @@ pub fn run<T: Target>(script: &Script, target: &mut T) -> Report {
         start,
         clock: start,
         over: start,
+        stirred: start,
         timeout: setup.timeout,
         trace: Vec::new(),
     };
@@ -145,11 +148,13 @@ impl<T: Target> Runner<'_, T> {
         match &step.action {
             Action::Out(spec) => self.expect_packet(step, spec, from, to),
             Action::Wc(spec) => self.expect_completion(step, spec, from, to),
+            Action::Event(event) if self.target.lacks_event(*event) => Ok(()),
             Action::Event(event) => self.expect_event(step, *event, from, to),
             action => {
                 self.advance(step.line, self.clock.add_ns(self.delay_ns(step.when.from)))?;
                 if is_stimulus(action) {
                     self.clock = self.clock.max(self.target.now());
+                    self.stirred = self.clock;
                 }
                 self.note(step.line, &step.text);
                 let done = self.act(step, rest);
@@ -231,7 +236,8 @@ impl<T: Target> Runner<'_, T> {
         let wait = self.delay_ns(when.from);
         let latest = when.to.map_or(wait, |to| self.delay_ns(to));
         let earliest = wait - self.target.early_ns(wait).min(wait);
-        (self.clock.add_ns(earliest), self.over.add_ns(latest + self.target.slack_ns(latest, when.to.is_some())))
+        let from = if wait == 0 && !self.target.is_exact() { self.stirred } else { self.clock.add_ns(earliest) };
+        (from, self.over.add_ns(latest + self.target.slack_ns(latest, when.to.is_some())))
     }
 
     /// When the device, left alone from now on, is to do something by itself.
@@ -254,9 +260,17 @@ impl<T: Target> Runner<'_, T> {
         self.collect(until);
     }
 
-    /// Something that the script waited for took place.
+    /// A packet that the script waited for came.
     fn came(&mut self, at: Instant) {
         self.clock = self.clock.max(at);
+        self.over = self.clock.max(self.target.now());
+    }
+
+    /// A completion or an event that the script waited for was seen.
+    fn was_seen(&mut self, at: Instant) {
+        if self.target.is_exact() {
+            self.clock = self.clock.max(at);
+        }
         self.over = self.clock.max(self.target.now());
     }
 
@@ -532,7 +546,7 @@ impl<T: Target> Runner<'_, T> {
         let timely = from <= at && at <= to;
         if differences.is_empty() && timely {
             self.entry(' ', at, Some(step.line), format!("wc {}", show::wc(&wc)));
-            self.came(at);
+            self.was_seen(at);
             return Ok(());
         }
         self.entry('-', from, Some(step.line), &step.text);
@@ -598,7 +612,7 @@ impl<T: Target> Runner<'_, T> {
         match seen {
             Some((at, seen)) if seen == event && from <= at && at <= to => {
                 self.entry(' ', at, Some(step.line), &step.text);
-                self.came(at);
+                self.was_seen(at);
                 Ok(())
             }
             Some((at, seen)) => {

@@ -23,6 +23,18 @@ pub trait Target {
     /// The present.
     fn now(&self) -> Instant;
 
+    /// What is seen is seen when it happens. Otherwise completions and events are seen when somebody looks for them, and two
+    /// packets that are due at once come one after the other.
+    fn is_exact(&self) -> bool {
+        true
+    }
+
+    /// The device is known not to raise this event.
+    fn lacks_event(&self, event: EventName) -> bool {
+        let _ = event;
+        false
+    }
+
     /// How much later than it must something that is due after `wait_ns` may be seen. 0 for a wait of 0 means: in the same
     /// instant. `stated`: the script itself says how late it may come.
     fn slack_ns(&self, wait_ns: u64, stated: bool) -> u64;

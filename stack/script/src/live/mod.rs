@@ -22,6 +22,7 @@ use xroce_wire::{Gid, Packet};
 
 use crate::agent::{Agent, AgentError};
 use crate::model::{CqSide, MrSpec, QpSetup, Script, Span};
+use crate::names::EventName;
 use crate::target::{Connection, RecvRequest, Registered, Seen, SendRequest, Target, What};
 use verbs::Application;
 
@@ -76,8 +77,8 @@ impl Default for Timing {
     }
 }
 
-/// What a live device is reached by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What a live device is reached by, and what it lacks.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
     /// Over IPv4, if both ends have an address.
     pub ipv4: Option<Pair>,
@@ -85,6 +86,8 @@ pub struct Peer {
     pub ipv6: Option<Pair>,
     /// The largest payload that passes, in bytes: the smaller of what the two ends offer.
     pub mtu: usize,
+    /// Events that it never raises.
+    pub lacking_events: Vec<EventName>,
 }
 
 /// Not 0, so that a time that was never set shows.
@@ -93,6 +96,8 @@ const START_NS: u64 = 1_000_000_000;
 const EARLY: Duration = Duration::from_millis(5);
 /// How often the agent is asked for completions while no packet comes.
 const ASK_EVERY: Duration = Duration::from_millis(1);
+/// How seldom it is asked if it takes long to answer.
+const ASK_AT_LEAST_EVERY: Duration = Duration::from_millis(20);
 /// Between two looks at the wire: the peer may need this very CPU.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -198,12 +203,13 @@ impl<'a, W: Wire> LiveTarget<'a, W> {
         }
     }
 
-    /// Asks the agent what the application has got.
-    fn ask(&mut self) {
+    /// Asks the agent what the application has got. What is there has come at the latest when the question was asked, as far
+    /// as anybody can tell, and not after `until`.
+    fn ask(&mut self, until: Instant) {
         let begun = time::Instant::now();
+        let at = self.instant().min(until);
         match self.app.collect() {
             Ok(news) => {
-                let at = self.instant();
                 self.seen.extend(news.into_iter().map(|what| Seen { at, what }));
             }
             Err(error) => {
@@ -235,6 +241,14 @@ impl<W: Wire> Target for LiveTarget<'_, W> {
 
     fn now(&self) -> Instant {
         self.instant()
+    }
+
+    fn lacks_event(&self, event: EventName) -> bool {
+        self.peer.lacking_events.contains(&event)
+    }
+
+    fn is_exact(&self) -> bool {
+        false
     }
 
     fn slack_ns(&self, wait_ns: u64, stated: bool) -> u64 {
@@ -344,8 +358,8 @@ impl<W: Wire> Target for LiveTarget<'_, W> {
                 return None;
             }
             // An agent that takes long to answer is asked less often: it shares its CPU with the device.
-            if over || self.asked.elapsed() >= ASK_EVERY.max(4 * self.answer_took) {
-                self.ask();
+            if over || self.asked.elapsed() >= (4 * self.answer_took).clamp(ASK_EVERY, ASK_AT_LEAST_EVERY) {
+                self.ask(until);
             } else {
                 std::thread::sleep(NAP);
             }

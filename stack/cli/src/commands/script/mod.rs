@@ -149,12 +149,13 @@ fn live(
     let agent = address.resolve()?;
     let mut wire = XdpWire::open(args.device.as_deref(), capture.as_ref())?;
     let roce = args.roce.unwrap_or(agent.ip());
-    let peer = peer::find(&mut wire, agent, args.peer_device.as_deref(), roce, args.gid_idx)?;
+    let mut peer = peer::find(&mut wire, agent, args.peer_device.as_deref(), roce, args.gid_idx)?;
+    peer.lacking_events = known.lacking_events().to_vec();
     let timing = timing(args.patience);
     let device = args.peer_device.as_deref();
     let summary = play_all(scripts, known, printer, |script| {
         // A connection a script: what the script before left at the peer is gone with its own.
-        let mut target = LiveTarget::new(&mut wire, Agent::connect(agent)?, device, peer, timing, args.all)?;
+        let mut target = LiveTarget::new(&mut wire, Agent::connect(agent)?, device, peer.clone(), timing, args.all)?;
         let report = runner::run(script, &mut target);
         target.close();
         Ok(report)

@@ -116,7 +116,8 @@ pub fn find(
         let have: Vec<String> = gids.iter().map(|(_, gid)| gid.to_ip().to_string()).collect();
         PeerError::NoGid { address: roce, have: have.join(", ") }
     })?;
-    let mut peer = Peer { ipv4: None, ipv6: None, mtu: wire.path_mtu().min(port.number("active_mtu")? as usize) };
+    let mtu = wire.path_mtu().min(port.number("active_mtu")? as usize);
+    let mut peer = Peer { ipv4: None, ipv6: None, mtu, lacking_events: Vec::new() };
     let pair = face(wire, named, own)?;
     let pair = pair.ok_or_else(|| PeerError::NoOwnGid { netdev: wire.name().to_owned(), address: roce })?;
     put(&mut peer, pair);
