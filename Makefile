@@ -1,5 +1,5 @@
 # `make` or `make help` lists the targets.
-.PHONY: help build demo mirror test interop sim soak kill fuzz loom sanitize bench instructions lint docs
+.PHONY: help build demo mirror test interop conformance sim soak kill fuzz loom sanitize bench instructions lint docs
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -20,6 +20,9 @@ test: ## everything; what this machine cannot run is skipped with its reason and
 
 interop: ## the whole matrix against the kernel's rdma_rxe in guests (long)
 	@dev/interop
+
+conformance: ## the packet scripts against a live xroce and the kernel's rdma_rxe, over AF_XDP
+	@dev/conformance
 
 SEED ?= 0
 SEEDS ?= 10000

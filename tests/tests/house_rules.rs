@@ -47,6 +47,7 @@ fn dependencies_point_down_only() {
         ("stack/engine", &["xroce-wire", "xroce-transport", "xroce-port"]),
         ("stack/lab", &["xroce-wire", "xroce-transport", "xroce-port"]),
         ("stack/verbs", &["xroce-wire", "xroce-transport", "xroce-port", "xroce-engine"]),
+        ("stack/script", &["xroce-wire", "xroce-transport"]),
     ];
     for (room, allowed) in may_use {
         let manifest = fs::read_to_string(root().join(room).join("Cargo.toml")).expect("a manifest");

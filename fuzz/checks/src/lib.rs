@@ -15,11 +15,6 @@ pub mod parse;
 pub mod roundtrip;
 pub mod script;
 
-// The command's one-line view of a packet, which its decoder uses under this name.
-#[allow(dead_code, reason = "the command uses more of it")]
-#[path = "../../../stack/cli/src/describe.rs"]
-mod describe;
-
 /// A target: its name, which is that of its folder in `fuzz/corpus/`, and its check.
 pub type Target = (&'static str, fn(&[u8]));
 

@@ -2,7 +2,7 @@
 //!
 //! In: text. Out: nothing.
 
-use xroce_scripts::parse::parse;
+use xroce_script::parse::parse;
 
 /// Longer texts only repeat themselves.
 const LONGEST: usize = 16 << 10;

@@ -123,6 +123,11 @@ impl CaptureFile {
         Ok(CaptureFile { capture: Capture::new(sink).map_err(failed)?, file: file.to_owned() })
     }
 
+    /// To wrap a port with.
+    pub fn handle(&self) -> &Capture {
+        &self.capture
+    }
+
     /// Writes what is still in memory; an error if anything got lost.
     pub fn finish(self) -> Result<(), DeviceError> {
         let status = self.capture.flush();

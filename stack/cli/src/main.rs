@@ -14,7 +14,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{Outcome, Usage, decode, devinfo, doctor, lab, perf, pingpong};
+use commands::{Outcome, Usage, agent, decode, devinfo, doctor, lab, perf, pingpong, script};
 use xroce::QpType;
 
 /// A software RoCE v2 NIC in user space.
@@ -27,6 +27,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Agent(agent::Args),
     Decode(decode::Args),
     Devinfo(devinfo::Args),
     Doctor(doctor::Args),
@@ -36,11 +37,13 @@ enum Command {
     RcPingpong(pingpong::Args),
     #[command(name = "uc_pingpong")]
     UcPingpong(pingpong::Args),
+    Script(script::Args),
 }
 
 impl Command {
     fn name(&self) -> &'static str {
         match self {
+            Command::Agent(_) => "agent",
             Command::Decode(_) => "decode",
             Command::Devinfo(_) => "devinfo",
             Command::Doctor(_) => "doctor",
@@ -48,11 +51,13 @@ impl Command {
             Command::Perf(_) => "perf",
             Command::RcPingpong(_) => "rc_pingpong",
             Command::UcPingpong(_) => "uc_pingpong",
+            Command::Script(_) => "script",
         }
     }
 
     fn run(&self) -> Result<Outcome, Box<dyn Error>> {
         match self {
+            Command::Agent(args) => Ok(agent::run(args)?),
             Command::Decode(args) => Ok(decode::run(args)?),
             Command::Devinfo(args) => Ok(devinfo::run(args)?),
             Command::Doctor(args) => Ok(doctor::run(args)?),
@@ -60,6 +65,7 @@ impl Command {
             Command::Perf(args) => Ok(perf::run(args)?),
             Command::RcPingpong(args) => Ok(pingpong::run(args, QpType::Rc)?),
             Command::UcPingpong(args) => Ok(pingpong::run(args, QpType::Uc)?),
+            Command::Script(args) => Ok(script::run(args)?),
         }
     }
 }
@@ -83,6 +89,7 @@ fn is_usage(error: &(dyn Error + 'static)) -> bool {
         || matches!(error.downcast_ref(), Some(lab::LabError::Usage(_)))
         || matches!(error.downcast_ref(), Some(pingpong::PingpongError::Usage(_)))
         || matches!(error.downcast_ref(), Some(perf::PerfError::Usage(_)))
+        || error.downcast_ref::<script::ScriptError>().is_some_and(script::ScriptError::is_usage)
 }
 
 #[cfg(test)]

@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xroce_scripts::model::{Place, Script};
-use xroce_scripts::report::{Failure, Report};
-use xroce_scripts::{LocalTarget, rules, runner, suite};
+use xroce_script::known::Known;
+use xroce_script::model::{Place, Script};
+use xroce_script::report::{Report, Verdict};
+use xroce_script::{LocalTarget, runner};
+use xroce_scripts::{rules, suite};
 
 /// As many scripts as there must be at least.
 const ENOUGH: usize = 120;
 
 fn scripts() -> Vec<Script> {
-    suite::load(suite::folder()).unwrap_or_else(|error| panic!("{error}"))
+    suite::load().unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn rules_file() -> String {
@@ -23,7 +25,7 @@ fn play(script: &Script) -> Report {
         name: script.name.clone(),
         rule: script.head.rule.clone(),
         trace: Vec::new(),
-        failure: Some(Failure { line: 0, why: "the device panicked; see above".into(), differences: Vec::new() }),
+        verdict: Verdict::failed(0, "the device panicked; see above"),
     })
 }
 
@@ -116,4 +118,19 @@ fn most_scripts_can_run_against_any_device() {
     let any = all.iter().filter(|script| script.head.place == Some(Place::Any)).count();
     println!("{any} of {} scripts can run against any device", all.len());
     assert!(any * 2 > all.len(), "{any} of {}", all.len());
+}
+
+/// What devices are known to do otherwise is about scripts that there are.
+#[test]
+fn known_deviations_name_scripts() {
+    let names: BTreeSet<String> = scripts().into_iter().map(|script| script.name).collect();
+    let folder = suite::folder().join("known");
+    let files: Vec<_> = std::fs::read_dir(&folder).expect("known/ is readable").flatten().map(|f| f.path()).collect();
+    assert!(!files.is_empty());
+    for file in files {
+        let known = Known::read(&file).unwrap_or_else(|error| panic!("{error}"));
+        for name in known.names() {
+            assert!(names.contains(name), "{} lists {name}, which is no script", file.display());
+        }
+    }
 }

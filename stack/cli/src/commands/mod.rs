@@ -1,11 +1,13 @@
 //! One subcommand a module: its arguments enter, its [`Outcome`] and its output leave.
 
+pub mod agent;
 pub mod decode;
 pub mod devinfo;
 pub mod doctor;
 pub mod lab;
 pub mod perf;
 pub mod pingpong;
+pub mod script;
 
 /// How a command ended that could do its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

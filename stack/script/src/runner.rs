@@ -3,10 +3,14 @@
 //! Everything that steps do in one instant reaches the device as one burst: the device gets its turn when time goes on or
 //! when something is expected of it. What it does is put on streams (requests, responses, completions of either queue,
 //! events), each of which must come in the order of the script; the order between streams is free, as it is on a wire.
+//!
+//! In real time a step takes a while, so that the time from which the next one counts is known only as a stretch: what must
+//! not come too early counts from its start, what must not come too late from its end.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use xroce_transport::Instant;
+use xroce_transport::qp::state::QpAttr;
 use xroce_transport::wc::{Wc, WcFlags};
 use xroce_transport::wr::{SendFlags, SendOp};
 use xroce_wire::{ImmData, Packet, Rkey, RnrTimer};
@@ -18,7 +22,7 @@ use crate::model::{
 };
 use crate::names::{self, EventName, PostOp};
 use crate::packet::{self, Ends, Mismatch, PacketSpec};
-use crate::report::{Entry, Failure, Report};
+use crate::report::{Entry, Failure, Report, Verdict};
 use crate::show;
 use crate::target::{Connection, RecvRequest, Registered, Seen, SendRequest, Target, What};
 
@@ -42,8 +46,12 @@ struct Runner<'a, T: Target> {
     regions: BTreeMap<String, Registered>,
     streams: Streams,
     start: Instant,
-    /// When the step before took place.
+    /// The step before took place not before this,
     clock: Instant,
+    /// and was over by this: the same in virtual time.
+    over: Instant,
+    /// When something was last done to the device.
+    stirred: Instant,
     /// The ACK timeout code in force.
     timeout: u8,
     trace: Vec<Entry>,
@@ -51,10 +59,18 @@ struct Runner<'a, T: Target> {
 
 /// Plays `script` and tells what came of it.
 pub fn run<T: Target>(script: &Script, target: &mut T) -> Report {
-    let report = |trace, failure| Report { name: script.name.clone(), rule: script.head.rule.clone(), trace, failure };
-    let connection = match target.create(&script.qp) {
+    let report = |trace, verdict| Report { name: script.name.clone(), rule: script.head.rule.clone(), trace, verdict };
+    if let Some(reason) = target.cannot_play(script) {
+        return report(Vec::new(), Verdict::CannotRun(reason));
+    }
+    let mut setup = script.qp.clone();
+    setup.timeout = target.ack_timeout(setup.timeout);
+    let connection = match target.create(&setup) {
         Ok(connection) => connection,
-        Err(error) => return report(Vec::new(), Some(fail(0, format!("the queue pair was not made: {error}")))),
+        Err(error) => {
+            let verdict = Verdict::failed(0, format!("the queue pair was not made: {error}"));
+            return report(Vec::new(), verdict);
+        }
     };
     let start = target.now();
     let mut runner = Runner {
@@ -65,15 +81,20 @@ pub fn run<T: Target>(script: &Script, target: &mut T) -> Report {
         streams: Streams::default(),
         start,
         clock: start,
-        timeout: script.qp.timeout,
+        over: start,
+        stirred: start,
+        timeout: setup.timeout,
         trace: Vec::new(),
     };
-    let failure = runner.play().err();
-    report(runner.trace, failure)
+    let verdict = match runner.play() {
+        Ok(()) => Verdict::Passed,
+        Err(failure) => Verdict::Failed(failure),
+    };
+    report(runner.trace, verdict)
 }
 
 fn fail(line: u32, why: impl Into<String>) -> Failure {
-    Failure { line, why: why.into(), differences: Vec::new() }
+    Failure::new(line, why)
 }
 
 /// The region that every script has: unless it says otherwise, 64 KiB with all rights, zero.
@@ -99,15 +120,20 @@ impl<T: Target> Runner<'_, T> {
         if !script.steps.iter().any(own) {
             self.register(0, &default_region())?;
         }
-        for step in &script.steps {
-            self.step(step)?;
+        for (i, step) in script.steps.iter().enumerate() {
+            let done = self.step(step, &script.steps[i + 1..]);
+            // What is broken in between explains whatever else went wrong.
+            if let Some(trouble) = self.target.trouble() {
+                return Err(fail(step.line, trouble));
+            }
+            done?;
         }
         self.finish()
     }
 
     /// Nothing may be left that the script has not spoken of.
     fn finish(&mut self) -> Result<(), Failure> {
-        self.collect(self.clock);
+        self.settle(&[]);
         self.no_packets(0)?;
         self.no_completions(0)?;
         self.no_events(0)?;
@@ -117,21 +143,28 @@ impl<T: Target> Runner<'_, T> {
         }
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), Failure> {
+    fn step(&mut self, step: &Step, rest: &[Step]) -> Result<(), Failure> {
         let (from, to) = self.window(step.when);
         match &step.action {
             Action::Out(spec) => self.expect_packet(step, spec, from, to),
             Action::Wc(spec) => self.expect_completion(step, spec, from, to),
+            Action::Event(event) if self.target.lacks_event(*event) => Ok(()),
             Action::Event(event) => self.expect_event(step, *event, from, to),
-            _ => {
-                self.advance(step.line, from)?;
+            action => {
+                self.advance(step.line, self.clock.add_ns(self.delay_ns(step.when.from)))?;
+                if is_stimulus(action) {
+                    self.clock = self.clock.max(self.target.now());
+                    self.stirred = self.clock;
+                }
                 self.note(step.line, &step.text);
-                self.act(step)
+                let done = self.act(step, rest);
+                self.over = self.over.max(self.target.now()).max(self.clock);
+                done
             }
         }
     }
 
-    fn act(&mut self, step: &Step) -> Result<(), Failure> {
+    fn act(&mut self, step: &Step, rest: &[Step]) -> Result<(), Failure> {
         let line = step.line;
         match &step.action {
             Action::Register(spec) => self.register(line, spec),
@@ -143,11 +176,12 @@ impl<T: Target> Runner<'_, T> {
             Action::PostSend(post) => self.post_send(line, post),
             Action::PostRecv(post) => self.post_recv(line, post),
             Action::Modify(modify) => {
-                let done = self.target.modify(&modify.attr);
-                if let (Ok(()), Some(timeout)) = (&done, modify.attr.timeout) {
+                let timeout = modify.attr.timeout.map(|code| self.target.ack_timeout(code));
+                let done = self.target.modify(&QpAttr { timeout, ..modify.attr });
+                if let (Ok(()), Some(timeout)) = (&done, timeout) {
                     self.timeout = timeout;
                 }
-                refusal(line, done, modify.refused.as_ref())
+                self.refusal(line, done, modify.refused.as_ref())
             }
             Action::Arm(side, solicited) => {
                 self.target.arm(*side, *solicited);
@@ -167,19 +201,19 @@ impl<T: Target> Runner<'_, T> {
                 Ok(())
             }
             Action::Silent => {
-                self.collect(self.clock);
+                self.settle(rest);
                 self.no_packets(line)
             }
             Action::NoWc => {
-                self.collect(self.clock);
+                self.settle(rest);
                 self.no_completions(line)
             }
             Action::NoEvent => {
-                self.collect(self.clock);
+                self.settle(rest);
                 self.no_events(line)
             }
             Action::Expect(expect) => {
-                self.collect(self.clock);
+                self.settle(rest);
                 self.expect_value(line, expect)
             }
             Action::Out(_) | Action::Wc(_) | Action::Event(_) => Ok(()),
@@ -197,13 +231,47 @@ impl<T: Target> Runner<'_, T> {
         }
     }
 
+    /// From when until when a step may be seen to take place.
     fn window(&self, when: When) -> (Instant, Instant) {
         let wait = self.delay_ns(when.from);
-        let latest = match when.to {
-            Some(to) => self.delay_ns(to),
-            None => wait + self.target.slack_ns(wait),
-        };
-        (self.clock.add_ns(wait), self.clock.add_ns(latest))
+        let latest = when.to.map_or(wait, |to| self.delay_ns(to));
+        let earliest = wait - self.target.early_ns(wait).min(wait);
+        let from = if wait == 0 && !self.target.is_exact() { self.stirred } else { self.clock.add_ns(earliest) };
+        (from, self.over.add_ns(latest + self.target.slack_ns(latest, when.to.is_some())))
+    }
+
+    /// When the device, left alone from now on, is to do something by itself.
+    fn next_deed(&self, rest: &[Step]) -> Option<Instant> {
+        let mut wait = 0;
+        for step in rest {
+            wait += self.delay_ns(step.when.from);
+            match step.action {
+                Action::Out(_) | Action::Wc(_) | Action::Event(_) => return (wait > 0).then(|| self.clock.add_ns(wait)),
+                _ if is_stimulus(&step.action) => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Sees what the device still does about what came last.
+    fn settle(&mut self, rest: &[Step]) {
+        let until = self.target.settled_at(self.clock, self.next_deed(rest));
+        self.collect(until);
+    }
+
+    /// A packet that the script waited for came.
+    fn came(&mut self, at: Instant) {
+        self.clock = self.clock.max(at);
+        self.over = self.clock.max(self.target.now());
+    }
+
+    /// A completion or an event that the script waited for was seen.
+    fn was_seen(&mut self, at: Instant) {
+        if self.target.is_exact() {
+            self.clock = self.clock.max(at);
+        }
+        self.over = self.clock.max(self.target.now());
     }
 
     /// Lets time go on. What the device sends meanwhile, nobody expected.
@@ -211,6 +279,7 @@ impl<T: Target> Runner<'_, T> {
         if to > self.clock {
             self.collect(to);
             self.clock = to;
+            self.over = self.over.max(to);
             self.no_packets(line)?;
         }
         Ok(())
@@ -307,7 +376,7 @@ impl<T: Target> Runner<'_, T> {
         if let Ok(registered) = &done {
             self.regions.insert(spec.name.clone(), *registered);
         }
-        refusal(line, done.map(|_| ()), spec.refused.as_ref())
+        self.refusal(line, done.map(|_| ()), spec.refused.as_ref())
     }
 
     /// A number that may name regions: addresses, or with `key` their keys.
@@ -355,13 +424,15 @@ impl<T: Target> Runner<'_, T> {
         flags.set(SendFlags::INLINE, post.inline.is_some());
         let lkey = self.lkey(line, &post.lkey)?;
         let wr = SendRequest { id: post.id, op, flags, sges: post.sges.clone(), inline: post.inline.clone(), lkey };
-        refusal(line, self.target.post_send(&wr), post.refused.as_ref())
+        let done = self.target.post_send(&wr);
+        self.refusal(line, done, post.refused.as_ref())
     }
 
     fn post_recv(&mut self, line: u32, post: &PostRecv) -> Result<(), Failure> {
         let lkey = self.lkey(line, &post.lkey)?;
         let wr = RecvRequest { id: post.id, sges: post.sges.clone(), lkey };
-        refusal(line, self.target.post_recv(&wr), post.refused.as_ref())
+        let done = self.target.post_recv(&wr);
+        self.refusal(line, done, post.refused.as_ref())
     }
 
     fn lkey(&self, line: u32, lkey: &Option<Num>) -> Result<Option<u32>, Failure> {
@@ -419,7 +490,7 @@ impl<T: Target> Runner<'_, T> {
         let text = format!("> {}", show::packet(bytes));
         if differences.is_empty() && from <= at && at <= to {
             self.entry(' ', at, Some(step.line), text);
-            self.clock = self.clock.max(at);
+            self.came(at);
             let operation = Packet::new_checked(bytes, &[]).ok().and_then(|p| p.opcode().operation());
             match operation.is_some_and(|o| o.is_response()) {
                 true => self.streams.tolerated_responses.clear(),
@@ -475,7 +546,7 @@ impl<T: Target> Runner<'_, T> {
         let timely = from <= at && at <= to;
         if differences.is_empty() && timely {
             self.entry(' ', at, Some(step.line), format!("wc {}", show::wc(&wc)));
-            self.clock = self.clock.max(at);
+            self.was_seen(at);
             return Ok(());
         }
         self.entry('-', from, Some(step.line), &step.text);
@@ -541,7 +612,7 @@ impl<T: Target> Runner<'_, T> {
         match seen {
             Some((at, seen)) if seen == event && from <= at && at <= to => {
                 self.entry(' ', at, Some(step.line), &step.text);
-                self.clock = self.clock.max(at);
+                self.was_seen(at);
                 Ok(())
             }
             Some((at, seen)) => {
@@ -587,17 +658,23 @@ impl<T: Target> Runner<'_, T> {
             }
         }
     }
-}
 
-/// A call did what it should: nothing, or be refused with the right words.
-fn refusal(line: u32, done: Result<(), String>, expected: Option<&Refusal>) -> Result<(), Failure> {
-    match (done, expected) {
-        (Ok(()), None) => Ok(()),
-        (Err(error), None) => Err(fail(line, format!("refused: {error}"))),
-        (Ok(()), Some(_)) => Err(fail(line, "it was not refused")),
-        (Err(error), Some(refusal)) if error.contains(&refusal.says) => Ok(()),
-        (Err(error), Some(refusal)) => {
-            Err(fail(line, format!("refused, but for another reason than \"{}\": {error}", refusal.says)))
+    /// A call did what it should: nothing, or be refused, with the right words where the words are ours.
+    fn refusal(&self, line: u32, done: Result<(), String>, expected: Option<&Refusal>) -> Result<(), Failure> {
+        match (done, expected) {
+            (Ok(()), None) => Ok(()),
+            (Err(error), None) => Err(fail(line, format!("refused: {error}"))),
+            (Ok(()), Some(_)) => Err(fail(line, "it was not refused")),
+            (Err(error), Some(refusal)) if !self.target.refuses_in_words() || error.contains(&refusal.says) => Ok(()),
+            (Err(error), Some(refusal)) => {
+                Err(fail(line, format!("refused, but for another reason than \"{}\": {error}", refusal.says)))
+            }
         }
     }
+}
+
+/// The step may set off something in the device; others only look.
+fn is_stimulus(action: &Action) -> bool {
+    use Action::{Deregister, In, Modify, PostRecv, PostSend, Register, Set};
+    matches!(action, Register(_) | Deregister(_) | Set(..) | PostSend(_) | PostRecv(_) | Modify(_) | In(_))
 }

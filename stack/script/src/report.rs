@@ -29,6 +29,31 @@ pub struct Failure {
     pub differences: Vec<Mismatch>,
 }
 
+impl Failure {
+    /// A failure at a line, in a sentence.
+    pub fn new(line: u32, why: impl Into<String>) -> Failure {
+        Failure { line, why: why.into(), differences: Vec::new() }
+    }
+}
+
+/// How a script ended.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// All was as it should be.
+    Passed,
+    /// The device, or the script, is wrong.
+    Failed(Failure),
+    /// Nothing was tried: this target cannot do what the script asks for, and that says nothing of the device.
+    CannotRun(String),
+}
+
+impl Verdict {
+    /// A failure at a line, in a sentence.
+    pub fn failed(line: u32, why: impl Into<String>) -> Verdict {
+        Verdict::Failed(Failure::new(line, why))
+    }
+}
+
 /// The outcome of one script.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -38,21 +63,33 @@ pub struct Report {
     pub rule: String,
     /// What happened, in order.
     pub trace: Vec<Entry>,
-    /// `None`: all was as it should be.
-    pub failure: Option<Failure>,
+    /// How it ended.
+    pub verdict: Verdict,
 }
 
 impl Report {
     /// All was as it should be.
     pub fn passed(&self) -> bool {
-        self.failure.is_none()
+        matches!(self.verdict, Verdict::Passed)
+    }
+
+    /// What is wrong, if it failed.
+    pub fn failure(&self) -> Option<&Failure> {
+        match &self.verdict {
+            Verdict::Failed(failure) => Some(failure),
+            Verdict::Passed | Verdict::CannotRun(_) => None,
+        }
     }
 }
 
 impl fmt::Display for Report {
     /// The verdict; for a failure the trace too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(failure) = &self.failure else { return writeln!(f, "{}: as it should be", self.name) };
+        let failure = match &self.verdict {
+            Verdict::Passed => return writeln!(f, "{}: as it should be", self.name),
+            Verdict::CannotRun(reason) => return writeln!(f, "{}: cannot run: {reason}", self.name),
+            Verdict::Failed(failure) => failure,
+        };
         match failure.line {
             0 => writeln!(f, "{}: at the end: {}", self.name, failure.why)?,
             line => writeln!(f, "{}:{line}: {}", self.name, failure.why)?,
@@ -77,8 +114,8 @@ impl Report {
         write_entries(&self.trace, f)
     }
 
-    /// The part of the trace where it went wrong.
-    fn write_end_of_trace(&self, f: &mut impl fmt::Write) -> fmt::Result {
+    /// The part of the trace where it went wrong, if it did, else the end of it.
+    pub fn write_end_of_trace(&self, f: &mut impl fmt::Write) -> fmt::Result {
         let wrong = self.trace.iter().position(|entry| entry.mark != ' ').unwrap_or(self.trace.len());
         let from = wrong.saturating_sub(CONTEXT);
         let to = (wrong + CONTEXT).min(self.trace.len());

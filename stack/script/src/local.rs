@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xroce_transport::cq::Cq;
 use xroce_transport::memory::{Memory, Pd};
-use xroce_transport::qp::state::{AddressVector, QpAttr, QpState};
+use xroce_transport::qp::state::{QpAttr, QpState};
 use xroce_transport::qp::{QpHandle, QpInit};
 use xroce_transport::wr::{QpCap, RecvWr, SendWr, Sge, WrId};
 use xroce_transport::{
@@ -140,31 +140,6 @@ impl LocalTarget {
         };
         spans.iter().map(piece).collect()
     }
-
-    fn attrs(&self, setup: &QpSetup) -> [QpAttr; 3] {
-        let rc = setup.kind == xroce_transport::qp::state::QpType::Rc;
-        let to = |state| QpAttr { qp_state: Some(state), ..QpAttr::default() };
-        let init =
-            QpAttr { pkey_index: Some(0), port_num: Some(1), qp_access_flags: Some(setup.access), ..to(QpState::Init) };
-        let rtr = QpAttr {
-            ah_attr: Some(address_vector(setup)),
-            path_mtu: Some(setup.mtu),
-            dest_qp_num: Some(setup.peer),
-            rq_psn: Some(setup.rq_psn),
-            max_dest_rd_atomic: rc.then_some(setup.max_dest_rd_atomic),
-            min_rnr_timer: rc.then_some(setup.min_rnr_timer),
-            ..to(QpState::Rtr)
-        };
-        let rts = QpAttr {
-            sq_psn: Some(setup.sq_psn),
-            timeout: rc.then_some(setup.timeout),
-            retry_cnt: rc.then_some(setup.retry_cnt),
-            rnr_retry: rc.then_some(setup.rnr_retry),
-            max_rd_atomic: rc.then_some(setup.max_rd_atomic),
-            ..to(QpState::Rts)
-        };
-        [init, rtr, rts]
-    }
 }
 
 /// Addresses: the device is .1, the script .2.
@@ -175,26 +150,13 @@ fn address(setup: &QpSetup, host: u8) -> Gid {
     }
 }
 
-fn address_vector(setup: &QpSetup) -> AddressVector {
-    AddressVector {
-        dgid: address(setup, 2),
-        sgid_index: 0,
-        hop_limit: setup.hops,
-        traffic_class: setup.tclass,
-        flow_label: setup.flow,
-        sl: 0,
-        port_num: 1,
-        is_global: true,
-    }
-}
-
 impl Target for LocalTarget {
     fn now(&self) -> Instant {
         self.now
     }
 
-    fn slack_ns(&self, wait_ns: u64) -> u64 {
-        wait_ns / SLACK_PART
+    fn slack_ns(&self, wait_ns: u64, stated: bool) -> u64 {
+        if stated { 0 } else { wait_ns / SLACK_PART }
     }
 
     fn create(&mut self, setup: &QpSetup) -> Result<Connection, String> {
@@ -229,10 +191,8 @@ impl Target for LocalTarget {
             flow_label: setup.flow,
         };
         self.connected = Some(Connected { handle, path, send_cq, recv_cq });
-        for attr in self.attrs(setup) {
-            if attr.qp_state.is_some_and(|state| state as u8 <= setup.state as u8) {
-                self.modify(&attr)?;
-            }
+        for attr in setup.path_to_state() {
+            self.modify(&attr)?;
         }
         Ok(Connection { qpn, device: src, peer: dst })
     }

@@ -70,8 +70,8 @@ fn without_comment(line: &str) -> &str {
 
 /// The comment at the start, and the tags. Gives the index of the first line behind them.
 fn head(text: &str, lines: &[Line<'_>]) -> Result<(Head, usize)> {
-    const TAGS: &[&str] = &["source", "covers", "where", "rxe"];
-    const PLACES: names::Table<Place> = &[("dut", Place::Local), ("any", Place::Any)];
+    const TAGS: &[&str] = &["source", "covers", "where"];
+    const PLACES: names::Table<Place> = &[("here", Place::Here), ("dut", Place::Own), ("any", Place::Any)];
     let mut head = Head::default();
     let comments = text.lines().take_while(|l| l.starts_with('#'));
     head.rule = comments.map(|l| l.trim_start_matches('#').trim()).collect::<Vec<_>>().join("\n");
@@ -84,14 +84,13 @@ fn head(text: &str, lines: &[Line<'_>]) -> Result<(Head, usize)> {
         words.take();
         match tag {
             "source" => head.source = words.rest(),
-            "rxe" => head.rxe = Some(words.rest()),
             "covers" => {
                 while let Some(id) = words.take() {
                     head.covers.push(id.text.to_owned());
                 }
             }
             "where" => {
-                let place = words.need("dut or any")?;
+                let place = words.need("any, dut or here")?;
                 head.place = Some(line.one_of(place, PLACES, "a place")?);
                 words.done()?;
             }

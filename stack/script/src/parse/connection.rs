@@ -4,8 +4,8 @@ use super::line::{Line, Result, Word, Words};
 use super::post::refused;
 use crate::model::{Modify, QpSetup};
 use crate::names;
-use xroce_transport::qp::state::{AddressVector, QpAttr, QpState, QpType};
-use xroce_wire::{Gid, PathMtu, Psn, QKey, Qpn};
+use xroce_transport::qp::state::{AddressVector, QpAttr, QpType};
+use xroce_wire::{PathMtu, Psn, QKey, Qpn};
 
 const QP_FIELDS: &[&str] = &[
     "state",
@@ -128,9 +128,9 @@ pub(super) fn modify(words: &mut Words<'_>, qp: &QpSetup) -> Result<Modify> {
         let attr = &mut modify.attr;
         match (field.text, value) {
             ("full", None) => fill(attr, qp),
-            ("av", None) => attr.ah_attr = Some(path(qp)),
-            ("alt_av", None) => attr.alt_ah_attr = Some(path(qp)),
-            ("no_grh", None) => attr.ah_attr = Some(AddressVector { is_global: false, ..path(qp) }),
+            ("av", None) => attr.ah_attr = Some(qp.address_vector()),
+            ("alt_av", None) => attr.alt_ah_attr = Some(qp.address_vector()),
+            ("no_grh", None) => attr.ah_attr = Some(AddressVector { is_global: false, ..qp.address_vector() }),
             ("refused", _) => modify.refused = Some(refused(&line, value)?),
             (name, Some(value)) if MODIFY_FIELDS.contains(&name) => attribute(attr, &line, field, value)?,
             (name, None) if MODIFY_FIELDS.contains(&name) => return line.error(field, format!("{name}=VALUE")),
@@ -140,42 +140,27 @@ pub(super) fn modify(words: &mut Words<'_>, qp: &QpSetup) -> Result<Modify> {
     Ok(modify)
 }
 
-/// What the step to `attr.qp_state` requires.
+/// Adds what the step to `attr.qp_state` requires.
 fn fill(attr: &mut QpAttr, qp: &QpSetup) {
-    let rc = qp.kind == QpType::Rc;
-    match attr.qp_state {
-        Some(QpState::Init) => {
-            (attr.pkey_index, attr.port_num, attr.qp_access_flags) = (Some(0), Some(1), Some(qp.access));
-        }
-        Some(QpState::Rtr) => {
-            (attr.ah_attr, attr.path_mtu, attr.dest_qp_num) = (Some(path(qp)), Some(qp.mtu), Some(qp.peer));
-            attr.rq_psn = Some(qp.rq_psn);
-            attr.max_dest_rd_atomic = rc.then_some(qp.max_dest_rd_atomic);
-            attr.min_rnr_timer = rc.then_some(qp.min_rnr_timer);
-        }
-        Some(QpState::Rts) => {
-            attr.sq_psn = Some(qp.sq_psn);
-            attr.timeout = rc.then_some(qp.timeout);
-            attr.retry_cnt = rc.then_some(qp.retry_cnt);
-            attr.rnr_retry = rc.then_some(qp.rnr_retry);
-            attr.max_rd_atomic = rc.then_some(qp.max_rd_atomic);
-        }
-        _ => {}
-    }
-}
-
-/// The path to the script. The target knows the addresses.
-fn path(qp: &QpSetup) -> AddressVector {
-    AddressVector {
-        dgid: Gid::UNSPECIFIED,
-        sgid_index: 0,
-        hop_limit: qp.hops,
-        traffic_class: qp.tclass,
-        flow_label: qp.flow,
-        sl: 0,
-        port_num: 1,
-        is_global: true,
-    }
+    let Some(state) = attr.qp_state else { return };
+    let all = qp.required(state);
+    *attr = QpAttr {
+        pkey_index: all.pkey_index.or(attr.pkey_index),
+        port_num: all.port_num.or(attr.port_num),
+        qp_access_flags: all.qp_access_flags.or(attr.qp_access_flags),
+        ah_attr: all.ah_attr.or(attr.ah_attr),
+        path_mtu: all.path_mtu.or(attr.path_mtu),
+        dest_qp_num: all.dest_qp_num.or(attr.dest_qp_num),
+        rq_psn: all.rq_psn.or(attr.rq_psn),
+        max_dest_rd_atomic: all.max_dest_rd_atomic.or(attr.max_dest_rd_atomic),
+        min_rnr_timer: all.min_rnr_timer.or(attr.min_rnr_timer),
+        sq_psn: all.sq_psn.or(attr.sq_psn),
+        timeout: all.timeout.or(attr.timeout),
+        retry_cnt: all.retry_cnt.or(attr.retry_cnt),
+        rnr_retry: all.rnr_retry.or(attr.rnr_retry),
+        max_rd_atomic: all.max_rd_atomic.or(attr.max_rd_atomic),
+        ..*attr
+    };
 }
 
 fn attribute(attr: &mut QpAttr, line: &Line<'_>, field: Word<'_>, value: Word<'_>) -> Result<()> {

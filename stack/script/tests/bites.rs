@@ -1,7 +1,7 @@
 //! Scripts that are not as the device is must fail, and say where and why.
 
-use xroce_scripts::parse::parse;
-use xroce_scripts::{LocalTarget, Report, runner};
+use xroce_script::parse::parse;
+use xroce_script::{LocalTarget, Report, runner};
 
 /// Plays steps after `qp rc sq_psn=100 rq_psn=500`. The first step stands in line 2.
 fn play(steps: &str) -> Report {
@@ -12,7 +12,7 @@ fn play(steps: &str) -> Report {
 /// The line and the reason of the failure.
 fn failure(steps: &str) -> (u32, String) {
     let report = play(steps);
-    let failure = report.failure.unwrap_or_else(|| panic!("passed: {steps}"));
+    let failure = report.failure().unwrap_or_else(|| panic!("passed: {steps}")).clone();
     (failure.line, failure.why)
 }
 

@@ -5,21 +5,63 @@ use xroce_transport::qp::state::{QpAttr, QpState};
 use xroce_transport::wc::Wc;
 use xroce_wire::{Gid, Qpn};
 
-use crate::model::{CqSide, MrSpec, QpSetup, Span};
+use crate::model::{CqSide, MrSpec, QpSetup, Script, Span};
 use crate::names::EventName;
 use xroce_transport::wr::{SendFlags, SendOp};
 
 /// The device under test, its application, and the wire to it.
 ///
-/// Time is the target's: virtual where the device is in this process, real where it is across a wire. All calls but
-/// [`next`](Target::next) take place at [`now`](Target::now) and take no time.
+/// Time is the target's: virtual where the device is in this process, real where it is across a wire. In virtual time all
+/// calls but [`next`](Target::next) take place at [`now`](Target::now) and take no time; in real time they take what they take.
 pub trait Target {
+    /// Why this target cannot play `script`, whatever the device is like; `None`: it can.
+    fn cannot_play(&mut self, script: &Script) -> Option<String> {
+        let _ = script;
+        None
+    }
+
     /// The present.
     fn now(&self) -> Instant;
 
-    /// How much later than it must the device may do something that is due after `wait_ns`. 0 for a wait of 0 means: in the
-    /// same instant.
-    fn slack_ns(&self, wait_ns: u64) -> u64;
+    /// What is seen is seen when it happens. Otherwise completions and events are seen when somebody looks for them, and two
+    /// packets that are due at once come one after the other.
+    fn is_exact(&self) -> bool {
+        true
+    }
+
+    /// The device is known not to raise this event.
+    fn lacks_event(&self, event: EventName) -> bool {
+        let _ = event;
+        false
+    }
+
+    /// How much later than it must something that is due after `wait_ns` may be seen. 0 for a wait of 0 means: in the same
+    /// instant. `stated`: the script itself says how late it may come.
+    fn slack_ns(&self, wait_ns: u64, stated: bool) -> u64;
+
+    /// How much earlier than it may something that is due after `wait_ns` may be seen: what the clocks and the way to the
+    /// device add to a first event and not to the second.
+    fn early_ns(&self, wait_ns: u64) -> u64 {
+        let _ = wait_ns;
+        0
+    }
+
+    /// Until when to look, from `since` on, before it is certain that the device does nothing more about what came last. At
+    /// `limit`, if there is one, it is to do something by itself.
+    fn settled_at(&self, since: Instant, limit: Option<Instant>) -> Instant {
+        let _ = limit;
+        since
+    }
+
+    /// The ACK timeout code that is used in place of `code`.
+    fn ack_timeout(&self, code: u8) -> u8 {
+        code
+    }
+
+    /// What is broken between the script and the device, if anything is: then nothing more can be said of the device.
+    fn trouble(&mut self) -> Option<String> {
+        None
+    }
 
     /// Makes the queue pair and brings it to its state.
     ///
@@ -50,6 +92,11 @@ pub trait Target {
     /// # Errors
     /// Why the device refuses.
     fn post_recv(&mut self, wr: &RecvRequest) -> Result<(), String>;
+
+    /// The words of a refusal are those of this repository, so that a script may ask for them.
+    fn refuses_in_words(&self) -> bool {
+        true
+    }
 
     /// The application modifies the queue pair. An `ah_attr` stands for the address of the script, whatever it says.
     ///

@@ -1,7 +1,7 @@
 //! What the parser says about scripts that are wrong: file, line, column, and what would be right.
 
-use xroce_scripts::model::{Action, Delay, Place};
-use xroce_scripts::parse::parse;
+use xroce_script::model::{Action, Delay, Place};
+use xroce_script::parse::parse;
 
 const HEAD: &str = "# A rule.\nsource: IBTA 1\ncovers: x.y\nwhere: any\n\nqp rc\n";
 

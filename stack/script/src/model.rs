@@ -1,9 +1,9 @@
 //! A script as a value.
 
 use xroce_transport::memory::Access;
-use xroce_transport::qp::state::{QpAttr, QpState, QpType};
+use xroce_transport::qp::state::{AddressVector, QpAttr, QpState, QpType};
 use xroce_transport::wc::{WcOpcode, WcStatus};
-use xroce_wire::{PathMtu, Psn, Qpn};
+use xroce_wire::{Gid, PathMtu, Psn, Qpn};
 
 use crate::expr::{Data, Num};
 use crate::names::{EventName, PostOp};
@@ -25,9 +25,10 @@ pub struct Script {
 /// Where a script can run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Only where the device is in this process: it looks at what no wire shows, or asks for what a foreign device need
-    /// not do.
-    Local,
+    /// Only where time is virtual: it counts on what the device makes of a burst, or measures more finely than a clock can.
+    Here,
+    /// Against any device of this repository: it looks at what no wire shows, or asks for what another need not do.
+    Own,
     /// Against any device.
     Any,
 }
@@ -43,8 +44,6 @@ pub struct Head {
     pub covers: Vec<String>,
     /// Where it can run.
     pub place: Option<Place>,
-    /// How `rdma_rxe` behaves, where that is known to differ.
-    pub rxe: Option<String>,
 }
 
 /// The queue pair of the device under test, and what its peer (the script) is.
@@ -128,6 +127,55 @@ impl QpSetup {
             tclass: 0,
             hops: 64,
             flow: 0,
+        }
+    }
+
+    /// What the step to `state` requires, and nothing else.
+    pub fn required(&self, state: QpState) -> QpAttr {
+        let rc = self.kind == QpType::Rc;
+        let to = QpAttr { qp_state: Some(state), ..QpAttr::default() };
+        match state {
+            QpState::Init => {
+                QpAttr { pkey_index: Some(0), port_num: Some(1), qp_access_flags: Some(self.access), ..to }
+            }
+            QpState::Rtr => QpAttr {
+                ah_attr: Some(self.address_vector()),
+                path_mtu: Some(self.mtu),
+                dest_qp_num: Some(self.peer),
+                rq_psn: Some(self.rq_psn),
+                max_dest_rd_atomic: rc.then_some(self.max_dest_rd_atomic),
+                min_rnr_timer: rc.then_some(self.min_rnr_timer),
+                ..to
+            },
+            QpState::Rts => QpAttr {
+                sq_psn: Some(self.sq_psn),
+                timeout: rc.then_some(self.timeout),
+                retry_cnt: rc.then_some(self.retry_cnt),
+                rnr_retry: rc.then_some(self.rnr_retry),
+                max_rd_atomic: rc.then_some(self.max_rd_atomic),
+                ..to
+            },
+            _ => to,
+        }
+    }
+
+    /// The steps that bring a new queue pair to its state.
+    pub fn path_to_state(&self) -> impl Iterator<Item = QpAttr> {
+        let steps = [QpState::Init, QpState::Rtr, QpState::Rts];
+        steps.into_iter().filter(|state| *state as u8 <= self.state as u8).map(|state| self.required(state))
+    }
+
+    /// The path to the script. The target knows the addresses.
+    pub fn address_vector(&self) -> AddressVector {
+        AddressVector {
+            dgid: Gid::UNSPECIFIED,
+            sgid_index: 0,
+            hop_limit: self.hops,
+            traffic_class: self.tclass,
+            flow_label: self.flow,
+            sl: 0,
+            port_num: 1,
+            is_global: true,
         }
     }
 }

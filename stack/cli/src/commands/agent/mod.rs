@@ -1,0 +1,114 @@
+//! `xroce agent [-d NETDEV]`: verbs by remote control, one request a line (the protocol: docs/agent.md).
+//!
+//! A device and TCP connections enter; what the clients' verbs calls gave leaves. Each connection has objects of its own,
+//! which are gone when it ends.
+
+mod memory;
+mod objects;
+mod protocol;
+mod queues;
+mod session;
+mod work;
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use xroce::{AsyncEvent, Context, Progress};
+
+use super::Outcome;
+use crate::device::{DeviceArgs, DeviceError};
+use crate::number::number;
+use crate::tcp::{self, TcpError};
+use session::Session;
+
+/// The TCP port where nobody says otherwise; `xroce script --peer` looks there.
+pub const PORT: u16 = 18516;
+
+/// Serve verbs by remote control: a client makes them over TCP, one request a line.
+///
+/// This is the device's side of `xroce script --peer`; for a person: `nc HOST PORT`, then `help`. Whoever can reach the port can
+/// send from this device's addresses, so it is for a network of one's own.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Netdev to open [default: the first that is up and can carry RoCE]
+    #[arg(short = 'd', long = "device", visible_alias = "ib-dev", value_name = "NETDEV")]
+    device: Option<String>,
+    /// TCP port to listen on
+    #[arg(short, long, value_name = "PORT", default_value_t = PORT, value_parser = number::<u16>)]
+    port: u16,
+}
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// No device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// No listener.
+    #[error(transparent)]
+    Tcp(#[from] TcpError),
+    /// Not even a line can be written, or no thread be made.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct Shared {
+    context: Context,
+    /// Events that nobody has asked for yet: the device has one queue of them for all queue pairs.
+    events: Mutex<Vec<AsyncEvent>>,
+}
+
+impl Shared {
+    /// Events that wait, of which the oldest are forgotten.
+    const EVENTS_MAX: usize = 4096;
+
+    /// Takes the events that are `ours`.
+    fn take_events(&self, ours: impl Fn(&AsyncEvent) -> bool) -> Vec<AsyncEvent> {
+        let mut waiting = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.extend(std::iter::from_fn(|| self.context.try_get_async_event()));
+        let (mine, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|event| ours(event));
+        *waiting = others;
+        let surplus = waiting.len().saturating_sub(Self::EVENTS_MAX);
+        waiting.drain(..surplus);
+        mine
+    }
+}
+
+/// Runs the command: it ends by a signal, or with an error.
+pub fn run(args: &Args) -> Result<Outcome, ServeError> {
+    // Nobody polls while the clients think, so that the device has to run by itself.
+    let device = DeviceArgs { device: args.device.clone(), pcap: None };
+    let opened = device.open(Progress::Event)?;
+    let listener = tcp::listen(args.port)?;
+    let port = listener.local_addr()?.port();
+    let mut out = io::stdout().lock();
+    writeln!(out, "verbs agent on TCP port {port}, device {}", opened.context.name())?;
+    out.flush()?;
+    drop(out);
+    let shared = Arc::new(Shared { context: opened.context.clone(), events: Mutex::new(Vec::new()) });
+    loop {
+        let stream = tcp::accept(&listener)?;
+        let shared = Arc::clone(&shared);
+        // A connection that breaks is the client's affair; its objects are dropped with the session.
+        thread::Builder::new().name("agent".into()).spawn(move || drop(serve(stream, shared)))?;
+    }
+}
+
+fn serve(stream: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut lines = BufReader::new(stream.try_clone()?);
+    let mut out = stream;
+    let mut session = Session::new(shared);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        let mut reply = session.serve(&String::from_utf8_lossy(&line));
+        reply.push('\n');
+        out.write_all(reply.as_bytes())?;
+        line.clear();
+    }
+    Ok(())
+}
