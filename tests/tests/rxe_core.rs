@@ -21,6 +21,8 @@ fn on(station: &Mutex<Station>, name: &str, case: impl FnOnce(&mut Station) + Se
     let mut station: MutexGuard<'_, Station> = station.lock().unwrap_or_else(PoisonError::into_inner);
     let station: &mut Station = &mut station;
     let namespace = station.guest.namespace().to_owned();
+    // A case that failed may have left them.
+    station.faults.clear();
     let from = Instant::now();
     in_namespace(&namespace, || case(station)).expect("the guest's namespace");
     station.tolerated.sort_unstable();

@@ -23,6 +23,9 @@ pub struct DeviceArgs {
     /// Capture every RoCE frame of this end, in pcapng (xroce decode and Wireshark read it)
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+    /// Descriptors of each receive ring, a power of two from 64 to 32768 [default: 2048]; long UC messages need many
+    #[arg(long, value_name = "COUNT")]
+    pub rx_ring: Option<u32>,
 }
 
 /// What `-d` names.
@@ -140,6 +143,10 @@ impl DeviceArgs {
 
     /// Opens `builder`'s device, captured if asked for.
     pub fn open_as(&self, builder: DeviceBuilder, name: &str) -> Result<Opened, DeviceError> {
+        let builder = match self.rx_ring {
+            Some(count) => builder.xdp(|config| config.rx_ring = count),
+            None => builder,
+        };
         let capture = self.pcap.as_deref().map(CaptureFile::create).transpose()?;
         let builder = match &capture {
             None => builder,

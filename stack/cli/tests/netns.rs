@@ -60,6 +60,14 @@ fn a_capture_of_real_frames() {
 }
 
 #[test]
+fn the_receive_ring_is_as_long_as_asked_for() {
+    let Some(ends) = Ends::new("the_receive_ring_is_as_long_as_asked_for", MTU) else { return };
+    ends.both(&["uc_pingpong", "-n", "5"], &["--rx-ring", "64"]);
+    let said = ends.client(&["devinfo", "-d", NETDEV, "--rx-ring", "100"]);
+    assert!(said.code == Some(1) && said.err.contains("rx_ring is 100"), "{said:?}");
+}
+
+#[test]
 fn devinfo_tells_what_the_others_get() {
     let Some(ends) = Ends::new("devinfo_tells_what_the_others_get", MTU) else { return };
     let said = ends.client(&["devinfo", "-d", NETDEV, "--json"]);

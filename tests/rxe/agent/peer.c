@@ -24,6 +24,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define KILL_US 30000000 /* what ending a process may take */
+
 static char *out;
 static size_t out_len, out_room;
 
@@ -49,12 +51,14 @@ void reply_vadd(const char *format, va_list ap)
 	va_end(again);
 }
 
-static command cmd_help;
+static command cmd_help, cmd_pid, cmd_kill;
 static const struct entry {
 	const char *name, *keys; /* a key that is not listed is refused: a typing error must not pass as a default */
 	command *run;
 } commands[] = {
 	{ "help", "", cmd_help },
+	{ "pid", "", cmd_pid },
+	{ "kill", "pid", cmd_kill },
 	{ "devices", "", cmd_devices },
 	{ "open", "dev", cmd_open },
 	{ "query_device", "ctx", cmd_query_device },
@@ -97,6 +101,34 @@ static int cmd_help(const struct args *a)
 	(void)a;
 	for (size_t i = 0; i < COMMANDS; i++)
 		reply(" %s(%s)", commands[i].name, commands[i].keys);
+	return 0;
+}
+
+/* The process that holds the objects of this connection. */
+static int cmd_pid(const struct args *a)
+{
+	(void)a;
+	reply(" pid=%d", getpid());
+	return 0;
+}
+
+/* SIGKILL: to another connection's process. It is gone, and the kernel has all its objects back, when this replies. */
+static int cmd_kill(const struct args *a)
+{
+	uint64_t pid, deadline = now_us() + KILL_US;
+
+	if (!need_u64(a, "pid", &pid))
+		return -1;
+	if (pid < 2 || pid > INT32_MAX || pid == (uint64_t)getpid())
+		return fail(EINVAL, "pid", "not another process");
+	if (kill(pid, SIGKILL))
+		return fail_errno("kill");
+	/* The listener ignores SIGCHLD, so that no zombie stays. */
+	while (!kill(pid, 0)) {
+		if (expired(deadline))
+			return fail(ETIMEDOUT, "kill", "the process is still there");
+		usleep(1000);
+	}
 	return 0;
 }
 

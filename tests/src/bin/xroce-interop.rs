@@ -7,8 +7,10 @@
 use std::process::ExitCode;
 
 use xroce_tests::interop::exchange::{self, Operation, exchange, lengths};
-use xroce_tests::interop::table::Table;
-use xroce_tests::interop::{Family, Known, Link, LinkSpec, Side, Station, errors, pingpong, streams};
+use xroce_tests::interop::table::{Delivery, Table};
+use xroce_tests::interop::{
+    Family, Known, Link, LinkSpec, Side, Station, WAIT, edges, errors, killed, pingpong, streams,
+};
 use xroce_tests::rxe::{Kernel, QpKind, in_namespace};
 
 const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
@@ -38,14 +40,14 @@ fn main() -> ExitCode {
     };
     let namespace = station.guest.namespace().to_owned();
     println!("kernel {name}: {}", station.guest.run("uname -r").stdout.trim());
-    let table = in_namespace(&namespace, || matrix(&mut station, &word)).expect("the guest's namespace");
+    let table = in_namespace(&namespace, || matrix(kernel, &mut station, &word)).expect("the guest's namespace");
     println!("\nkernel {name}:\n{table}");
     if table.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn matrix(station: &mut Station, word: &str) -> Table {
+fn matrix(kernel: Kernel, station: &mut Station, word: &str) -> Table {
     let mut table = Table::default();
-    let mut rows = Rows { station, table: &mut table, word };
+    let mut rows = Rows { kernel, station, table: &mut table, word };
     for kind in [QpKind::Rc, QpKind::Uc] {
         for family in Family::BOTH {
             for mtu in MTUS {
@@ -55,20 +57,35 @@ fn matrix(station: &mut Station, word: &str) -> Table {
     }
     rows.large();
     rows.cases();
-    rows.pingpong();
+    // Closed once for all of them: they are other programs.
+    station.without_device(|station| Rows { kernel, station, table: &mut table, word }.pingpong());
     table
 }
 
+/// The operations that have a length, in each direction.
+fn lasting(kind: QpKind) -> impl Iterator<Item = (Side, Operation)> {
+    let operations = Operation::of(kind).iter().filter(|operation| !operation.is_atomic());
+    operations.flat_map(|&operation| Side::BOTH.map(|side| (side, operation)))
+}
+
+fn delivery(kind: QpKind) -> Delivery {
+    match kind {
+        QpKind::Rc => Delivery::Reliable,
+        QpKind::Uc => Delivery::Unreliable,
+    }
+}
+
 struct Rows<'a> {
+    kernel: Kernel,
     station: &'a mut Station,
     table: &'a mut Table,
     word: &'a str,
 }
 
 impl Rows<'_> {
-    fn run(&mut self, name: &str, row: impl FnOnce(&mut Station)) {
+    fn run(&mut self, name: &str, delivery: Delivery, row: impl FnMut(&mut Station)) {
         if name.contains(self.word) {
-            self.table.run(name, self.station, row);
+            self.table.run(name, self.station, delivery, row);
         }
     }
 
@@ -77,7 +94,7 @@ impl Rows<'_> {
         for side in Side::BOTH {
             for &operation in Operation::of(kind) {
                 let name = format!("{kind:?} {family:?} {mtu} {} {}", side.arrow(), operation.name());
-                self.run(&name, |station| {
+                self.run(&name, delivery(kind), |station| {
                     let mut link = Link::new(station, LinkSpec::new(kind, family, mtu));
                     let lengths = if operation.is_atomic() { vec![8] } else { lengths(mtu).to_vec() };
                     for (seed, len) in (u64::from(mtu)..).zip(lengths) {
@@ -89,35 +106,40 @@ impl Rows<'_> {
         }
     }
 
-    /// 64 MiB each, or the longest that the peer takes.
+    /// 64 MiB each, or the longest that the peer takes: over both families, or over them in turn where the guest's CPUs are
+    /// emulated and each takes 10 s and more.
     fn large(&mut self) {
         let len = u32::try_from(self.station.peer_max_message()).map_or(LARGE, |max| max.min(LARGE));
-        for family in Family::BOTH {
+        let in_turn = self.kernel != Kernel::UserMode;
+        for (f, family) in Family::BOTH.into_iter().enumerate() {
             for kind in [QpKind::Rc, QpKind::Uc] {
-                for side in Side::BOTH {
-                    for &operation in Operation::of(kind).iter().filter(|operation| !operation.is_atomic()) {
-                        let (arrow, mib) = (side.arrow(), len >> 20);
-                        let name = format!("{kind:?} {family:?} 4096 {arrow} {} {mib} MiB", operation.name());
-                        self.run(&name, |station| {
-                            if len < LARGE {
-                                station.tolerated.push(Known::MessageSizeOf8MiB);
-                            }
-                            let mut link = Link::new(station, LinkSpec::new(kind, family, 4096));
-                            exchange(&mut link, side, operation, len, 64);
-                        });
+                for (i, (side, operation)) in lasting(kind).enumerate() {
+                    // Pairs of an operation's two directions: one over IPv4, one over IPv6, and the other way round in the next pair.
+                    if in_turn && (i + i / 2) % 2 != f {
+                        continue;
                     }
+                    let (arrow, mib) = (side.arrow(), len >> 20);
+                    let name = format!("{kind:?} {family:?} 4096 {arrow} {} {mib} MiB", operation.name());
+                    self.run(&name, delivery(kind), |station| {
+                        if len < LARGE {
+                            station.tolerated.push(Known::MessageSizeOf8MiB);
+                        }
+                        // An emulated guest on a busy machine takes no more than some 2 MiB a second.
+                        let spec = LinkSpec { wait: 5 * WAIT, ..LinkSpec::new(kind, family, 4096) };
+                        exchange(&mut Link::new(station, spec), side, operation, len, 64);
+                    });
                 }
             }
         }
     }
 
     fn cases(&mut self) {
-        for cases in [errors::CASES, streams::CASES, streams::LOSS_CASES] {
+        for cases in [errors::CASES, edges::CASES, killed::CASES, streams::CASES, streams::LOSS_CASES] {
             for family in Family::BOTH {
                 for side in Side::BOTH {
                     for case in cases {
                         let name = format!("{} {family:?}, {}", case.name, side.arrow());
-                        self.run(&name, |station| (case.run)(station, side, family));
+                        self.run(&name, case.delivery, |station| (case.run)(station, side, family));
                     }
                 }
             }
@@ -126,16 +148,14 @@ impl Rows<'_> {
 
     fn pingpong(&mut self) {
         let xroce = pingpong::command();
-        for kind in ["rc", "uc"] {
+        for (kind, delivery) in [("rc", Delivery::Reliable), ("uc", Delivery::Unreliable)] {
             for family in Family::BOTH {
                 for server in Side::BOTH {
                     for mtu in MTUS {
                         let who = if server == Side::Peer { "xroce is the client" } else { "xroce is the server" };
                         let name = format!("ibv_{kind}_pingpong {family:?} {mtu}, {who}");
                         let options = format!("-n 100 -s 10000 -m {mtu}");
-                        self.run(&name, |station| {
-                            station.without_device(|s| pingpong::play(s, &xroce, kind, server, family, &options));
-                        });
+                        self.run(&name, delivery, |s| pingpong::play(s, &xroce, kind, server, family, &options));
                     }
                 }
             }

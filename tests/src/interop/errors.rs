@@ -9,30 +9,45 @@ use std::time::{Duration, Instant};
 use xroce::{AsyncEventKind, QpState};
 
 use super::exchange::{Invalidatable, Operation, assert_success, exchange};
+use super::table::Delivery;
 use super::{Family, Guarded, Known, Link, LinkSpec, Side, Station, WAIT};
 use crate::rxe::{self, Access, Op, QpKind, RecvWr, SendWr, Wc, status};
 
-/// One way to fail.
+/// One case, run both ways over both families.
 pub struct Case {
     /// For tables.
     pub name: &'static str,
+    /// Whether lost frames may make it fail.
+    pub delivery: Delivery,
     /// Runs it.
     pub run: fn(&mut Station, Side, Family),
 }
 
+impl Case {
+    /// One over RC.
+    pub const fn rc(name: &'static str, run: fn(&mut Station, Side, Family)) -> Self {
+        Self { name, delivery: Delivery::Reliable, run }
+    }
+
+    /// One over UC.
+    pub const fn uc(name: &'static str, run: fn(&mut Station, Side, Family)) -> Self {
+        Self { name, delivery: Delivery::Unreliable, run }
+    }
+}
+
 /// All of them.
 pub const CASES: &[Case] = &[
-    Case { name: "unknown rkey", run: unknown_rkey },
-    Case { name: "out of bounds", run: out_of_bounds },
-    Case { name: "right missing in the region", run: region_without_right },
-    Case { name: "right missing in the QP", run: qp_without_right },
-    Case { name: "misaligned atomic", run: misaligned_atomic },
-    Case { name: "invalidated rkey", run: invalidated_rkey },
-    Case { name: "no RECV, then one", run: late_recv },
-    Case { name: "no RECV, RNR exhausted", run: rnr_exhausted },
-    Case { name: "SEND longer than the RECV", run: long_send },
-    Case { name: "requests before the bad one succeed", run: earlier_requests_succeed },
-    Case { name: "QP of the peer destroyed", run: peer_destroyed },
+    Case::rc("unknown rkey", unknown_rkey),
+    Case::rc("out of bounds", out_of_bounds),
+    Case::rc("right missing in the region", region_without_right),
+    Case::rc("right missing in the QP", qp_without_right),
+    Case::rc("misaligned atomic", misaligned_atomic),
+    Case::rc("invalidated rkey", invalidated_rkey),
+    Case::rc("no RECV, then one", late_recv),
+    Case::rc("no RECV, RNR exhausted", rnr_exhausted),
+    Case::rc("SEND longer than the RECV", long_send),
+    Case::rc("requests before the bad one succeed", earlier_requests_succeed),
+    Case::rc("QP of the peer destroyed", peer_destroyed),
 ];
 
 const SEED: u64 = 0xbad;
@@ -66,7 +81,7 @@ fn assert_refused(link: &mut Link<'_>, requester: Side, op: Op, len: u32, wanted
 
 /// A QP in ERR: RECVs posted before and SENDs posted now come back flushed.
 #[track_caller]
-fn assert_flushes(link: &mut Link<'_>, side: Side, recvs: &[u64]) {
+pub(super) fn assert_flushes(link: &mut Link<'_>, side: Side, recvs: &[u64]) {
     let flushed: Vec<_> = link.recv_done(side, recvs.len(), WAIT).iter().map(|wc| (wc.wr_id, wc.status)).collect();
     let wanted: Vec<_> = recvs.iter().map(|&id| (id, status::WR_FLUSH_ERR)).collect();
     assert_eq!(flushed, wanted, "{side:?}: RECVs flushed");
@@ -128,14 +143,14 @@ fn out_of_bounds(station: &mut Station, requester: Side, family: Family) {
     }
 }
 
-/// A region of the responder that lacks a right.
-enum Limited {
+/// A further region of a side, with fewer rights or of another size than the one of all cases.
+pub(super) enum Limited {
     Ours(Guarded),
     Peer(rxe::Mr),
 }
 
 impl Limited {
-    fn new(link: &mut Link<'_>, side: Side, rights: Access) -> Self {
+    pub(super) fn new(link: &mut Link<'_>, side: Side, rights: Access) -> Self {
         let rights = rights | Access::LOCAL_WRITE;
         match side {
             Side::Ours => {
@@ -149,14 +164,14 @@ impl Limited {
         }
     }
 
-    fn remote(&self) -> (u64, u32) {
+    pub(super) fn remote(&self) -> (u64, u32) {
         match self {
             Self::Ours(memory) => (memory.mr().addr(), memory.mr().rkey().0),
             Self::Peer(mr) => (mr.va, mr.rkey),
         }
     }
 
-    fn give_back(self, link: &mut Link<'_>) {
+    pub(super) fn give_back(self, link: &mut Link<'_>) {
         if let Self::Peer(mr) = self {
             link.station.peer.agent.destroy(mr).expect("nothing holds it");
         }

@@ -12,6 +12,12 @@ pub enum Known {
     LongSendRecvIsQpOperation,
     /// Its RECV of a SEND with invalidate has the kernel's flag 4 in wc_flags, not verbs' 8.
     InvalidateFlagIsFour,
+    /// A QP that goes from SQD to RTS does not begin what was posted before: the next post does.
+    SqdForgetsItsQueue,
+    /// UC: after a SEND that lost a packet it drops the next message too.
+    UcForgetsTheNextMessage,
+    /// UC: after a WRITE that lost a packet it takes no message of one packet more.
+    UcDeafAfterLostWrite,
     /// 6.1 says max_msg_sz 8 MiB, so the longest message is that long and not 64 MiB.
     MessageSizeOf8MiB,
 }
@@ -22,6 +28,9 @@ impl fmt::Display for Known {
             Self::LongSendIsOperationalError => "rxe: SEND longer than the RECV is NAK 3 (WC 11), not NAK 1 (WC 9)",
             Self::LongSendRecvIsQpOperation => "rxe: RECV shorter than the SEND ends with WC 2, not WC 1",
             Self::InvalidateFlagIsFour => "rxe: wc_flags of a SEND with invalidate is 4, not 8",
+            Self::SqdForgetsItsQueue => "rxe: RTS after SQD begins nothing until the next post",
+            Self::UcForgetsTheNextMessage => "rxe: a lost packet of a UC SEND takes the next message along",
+            Self::UcDeafAfterLostWrite => "rxe: a lost packet of a UC WRITE makes it deaf for messages of one packet",
             Self::MessageSizeOf8MiB => "rxe 6.1: max_msg_sz is 8 MiB, so no 64 MiB",
         })
     }

@@ -1,12 +1,13 @@
 //! One connected pair of QPs, ours and the guest's. Enters: work for either side, in the agent's terms. Leaves: completions in
 //! the agent's terms, so that a case does not care which side is which.
 
+use std::ops::{Deref, DerefMut};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use xroce::{
-    ConnectOptions, Cq, Gid, ImmData, Lkey, PathMtu, Psn, Qp, QpCap, QpEndpoint, QpInitAttr, QpType, Qpn, Rkey,
-    SendFlags, SendOp, WrId,
+    ConnectOptions, Cq, ImmData, Lkey, PathMtu, Pd, Psn, Qp, QpCap, QpEndpoint, QpInitAttr, QpType, Rkey, SendFlags,
+    SendOp, WrId,
 };
 
 use super::station::{Family, Station};
@@ -66,34 +67,100 @@ pub struct LinkSpec {
     pub rd_atomic: u8,
     /// What either side's QP lets the other one do.
     pub access: Access,
+    /// Pieces of a request, 1 to 32.
+    pub sges: u32,
+    /// Bytes of inline data, up to 512.
+    pub inline: u32,
+    /// How long a completion may take that is waited for.
+    pub wait: Duration,
 }
 
 impl LinkSpec {
     /// Timers that a busy emulated guest can keep: ACK timeout 268 ms, 6 retries.
     pub fn new(kind: QpKind, family: Family, mtu: u32) -> Self {
         let access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        Self { kind, family, mtu, timeout: 16, retry_cnt: 6, rnr_retry: 6, min_rnr_timer: 12, rd_atomic: 16, access }
+        Self {
+            kind,
+            family,
+            mtu,
+            timeout: 16,
+            retry_cnt: 6,
+            rnr_retry: 6,
+            min_rnr_timer: 12,
+            rd_atomic: 16,
+            access,
+            sges: 4,
+            inline: 64,
+            wait: WAIT,
+        }
+    }
+
+    /// For our end, whose packets begin at `psn`.
+    fn options(&self, station: &Station, psn: u32) -> ConnectOptions {
+        self.connect_options(station.our_gid(self.family), psn)
+    }
+
+    /// For an end of xroce whose GID has `gid_index` and whose packets begin at `psn`.
+    ///
+    /// # Panics
+    /// The path MTU is none.
+    pub fn connect_options(&self, gid_index: u8, psn: u32) -> ConnectOptions {
+        ConnectOptions {
+            gid_index,
+            path_mtu: Some(PathMtu::from_bytes(self.mtu as usize).expect("a path MTU")),
+            psn: Psn::new(psn),
+            access: xroce::Access::from_bits_truncate(self.access.bits()),
+            timeout: self.timeout,
+            retry_cnt: self.retry_cnt,
+            rnr_retry: self.rnr_retry,
+            min_rnr_timer: self.min_rnr_timer,
+            max_rd_atomic: self.rd_atomic,
+            max_dest_rd_atomic: self.rd_atomic,
+            ..ConnectOptions::default()
+        }
     }
 }
 
-/// A connected pair. Dropping it destroys both QPs.
-pub struct Link<'a> {
-    /// What it runs on.
-    pub station: &'a mut Station,
+/// Both ends of a connection, apart from the station that they live on.
+pub struct Pair {
     /// How it was made.
     pub spec: LinkSpec,
-    /// Our QP; `None` once it was destroyed.
+    /// Our QP; `None` once it was destroyed, or where another process has it.
     pub our_qp: Option<Qp>,
-    our_cqs: [Cq; 2],
+    /// For its SENDs and RECVs; `None` where another process has them.
+    our_cqs: Option<[Cq; 2]>,
     /// The guest's QP; `None` once it was destroyed.
     pub peer_qp: Option<rxe::Qp>,
     peer_cqs: [rxe::Cq; 2],
 }
 
+/// A connected pair in use. Dropping it destroys both QPs.
+pub struct Link<'a> {
+    /// What it runs on.
+    pub station: &'a mut Station,
+    /// `None` once it was parked.
+    pair: Option<Pair>,
+}
+
 /// Entries of each CQ, and depth of each queue.
 const DEPTH: u32 = 128;
-/// Pieces of a request.
-const SGES: u32 = 4;
+/// First PSNs, ours and the guest's, of one link after the other: they wrap in the first packets of one side, of the other, of
+/// both. Three, so that rows in groups of 2, 4 or 8 meet all of them.
+const FIRST_PSNS: [(u32, u32); 3] = [(0xff_fffe, 0x200), (0x100, 0xff_fffe), (0xff_fffe, 0xff_fffc)];
+
+impl Deref for Link<'_> {
+    type Target = Pair;
+
+    fn deref(&self) -> &Pair {
+        self.pair.as_ref().expect("a link that was parked is gone")
+    }
+}
+
+impl DerefMut for Link<'_> {
+    fn deref_mut(&mut self) -> &mut Pair {
+        self.pair.as_mut().expect("a link that was parked is gone")
+    }
+}
 
 impl<'a> Link<'a> {
     /// Makes both QPs and connects them to each other.
@@ -103,68 +170,39 @@ impl<'a> Link<'a> {
     pub fn new(station: &'a mut Station, spec: LinkSpec) -> Self {
         let context = &station.ours().context;
         let our_cqs = [(); 2].map(|()| context.create_cq(DEPTH).expect("a CQ"));
-        let kind = if spec.kind == QpKind::Rc { QpType::Rc } else { QpType::Uc };
-        let cap = QpCap {
-            max_send_wr: DEPTH,
-            max_recv_wr: DEPTH,
-            max_send_sge: SGES,
-            max_recv_sge: SGES,
-            max_inline_data: 64,
-        };
-        let init = QpInitAttr { send_cq: &our_cqs[0], recv_cq: &our_cqs[1], cap, ..QpInitAttr::new(kind, &our_cqs[0]) };
-        let our_qp = station.ours().pd.create_qp(&init).expect("a QP");
-
-        let (ctx, pd, agent) = (station.peer.ctx, station.peer.pd, &mut station.peer.agent);
-        let peer_cqs = [(); 2].map(|()| agent.create_cq(ctx, DEPTH).expect("a CQ of the guest"));
-        let depth = QpSpec { send_wr: DEPTH, recv_wr: DEPTH, ..QpSpec::rc(pd, peer_cqs[0]) };
-        let peer_qp =
-            agent.create_qp(&QpSpec { kind: spec.kind, recv_cq: peer_cqs[1], ..depth }).expect("a QP of the guest");
-        let mut link = Self { station, spec, our_qp: Some(our_qp), our_cqs, peer_qp: Some(peer_qp), peer_cqs };
-        link.connect();
-        link
+        let our_qp = our_qp(&station.ours().pd, &our_cqs, &spec);
+        let (peer_qp, peer_cqs) = peer_end(station, &spec);
+        let psns = FIRST_PSNS[station.links % FIRST_PSNS.len()];
+        station.links += 1;
+        our_qp
+            .connect(&station.peer_endpoint(spec.family, peer_qp.qpn, psns.1), &spec.options(station, psns.0))
+            .expect("connected");
+        connect_peer(station, &spec, peer_qp, our_qp.qpn().value(), psns);
+        let pair = Pair { spec, our_qp: Some(our_qp), our_cqs: Some(our_cqs), peer_qp: Some(peer_qp), peer_cqs };
+        Self { station, pair: Some(pair) }
     }
 
-    /// The PSNs of every second link wrap in their first packets.
-    fn connect(&mut self) {
-        self.station.links += 1;
-        let (our_psn, peer_psn) =
-            if self.station.links.is_multiple_of(2) { (0x100, 0x200) } else { (0xff_fffe, 0xff_fffc) };
-        let (spec, (our_ip, peer_ip)) = (self.spec, self.station.addresses(self.spec.family));
-        let options = ConnectOptions {
-            gid_index: self.station.our_gid(spec.family),
-            path_mtu: Some(PathMtu::from_bytes(spec.mtu as usize).expect("a path MTU")),
-            psn: Psn::new(our_psn),
-            access: xroce::Access::from_bits_truncate(spec.access.bits()),
-            timeout: spec.timeout,
-            retry_cnt: spec.retry_cnt,
-            rnr_retry: spec.rnr_retry,
-            min_rnr_timer: spec.min_rnr_timer,
-            max_rd_atomic: spec.rd_atomic,
-            max_dest_rd_atomic: spec.rd_atomic,
-            ..ConnectOptions::default()
-        };
-        let gid = match peer_ip {
-            std::net::IpAddr::V4(ip) => Gid::from_ipv4(ip),
-            std::net::IpAddr::V6(ip) => Gid::from_ipv6(ip),
-        };
-        let (our_qp, peer_qp) = (self.our_qp.as_ref().expect("just made"), self.peer_qp.expect("just made"));
-        our_qp
-            .connect(&QpEndpoint { gid, qpn: Qpn::new(peer_qp.qpn), psn: Psn::new(peer_psn) }, &options)
-            .expect("connected");
-        let qpn = our_qp.qpn().value();
-        let peer = &mut self.station.peer;
-        let index = peer.agent.gid_index(peer.ctx, peer_ip).expect("a GID of the guest");
-        let path = Path {
-            access: spec.access,
-            max_rd_atomic: spec.rd_atomic,
-            max_dest_rd_atomic: spec.rd_atomic,
-            min_rnr_timer: spec.min_rnr_timer,
-            timeout: spec.timeout,
-            retry_cnt: spec.retry_cnt,
-            rnr_retry: spec.rnr_retry,
-            ..Path::new(our_ip, index, spec.mtu, qpn, our_psn, peer_psn)
-        };
-        peer.agent.connect(peer_qp, &path).expect("the guest's QP is connected");
+    /// The guest's end alone. `other` makes the other one somewhere: it is given where the guest's is, and says where that is.
+    ///
+    /// # Panics
+    /// Anything fails.
+    pub fn half(station: &'a mut Station, spec: LinkSpec, other: impl FnOnce(QpEndpoint) -> QpEndpoint) -> Self {
+        let (peer_qp, peer_cqs) = peer_end(station, &spec);
+        let (_, psn) = FIRST_PSNS[1];
+        let there = other(station.peer_endpoint(spec.family, peer_qp.qpn, psn));
+        connect_peer(station, &spec, peer_qp, there.qpn.value(), (there.psn.value(), psn));
+        let pair = Pair { spec, our_qp: None, our_cqs: None, peer_qp: Some(peer_qp), peer_cqs };
+        Self { station, pair: Some(pair) }
+    }
+
+    /// Leaves the pair as it is, alive, so that the station can serve another link.
+    pub fn park(mut self) -> Pair {
+        self.pair.take().expect("parked once")
+    }
+
+    /// Takes a parked pair up again, on the station that it was made on.
+    pub fn resume(station: &'a mut Station, pair: Pair) -> Self {
+        Self { station, pair: Some(pair) }
     }
 
     fn qp(&self) -> &Qp {
@@ -265,7 +303,9 @@ impl<'a> Link<'a> {
     /// None comes.
     #[track_caller]
     pub fn sent(&mut self, side: Side) -> Wc {
-        *self.send_done(side, 1, WAIT).first().unwrap_or_else(|| panic!("no send completion of {side:?} in {WAIT:?}"))
+        let wait = self.spec.wait;
+        let done = self.send_done(side, 1, wait).first().copied();
+        done.unwrap_or_else(|| panic!("no send completion of {side:?} in {wait:?}; {}", self.said()))
     }
 
     /// The next receive completion.
@@ -274,16 +314,36 @@ impl<'a> Link<'a> {
     /// None comes.
     #[track_caller]
     pub fn received(&mut self, side: Side) -> Wc {
-        *self
-            .recv_done(side, 1, WAIT)
-            .first()
-            .unwrap_or_else(|| panic!("no receive completion of {side:?} in {WAIT:?}"))
+        let wait = self.spec.wait;
+        let done = self.recv_done(side, 1, wait).first().copied();
+        done.unwrap_or_else(|| panic!("no receive completion of {side:?} in {wait:?}; {}", self.said()))
+    }
+
+    /// How things stand, for whoever has waited in vain: states, and completions that nobody has asked for.
+    fn said(&mut self) -> String {
+        let peer_qp = self.peer_qp;
+        let states = (
+            self.our_qp.as_ref().map(Qp::query),
+            peer_qp.map(|qp| self.station.peer.agent.query_qp(qp)),
+            self.station.peer.agent.counters("rxe0"),
+        );
+        let mut all = format!("ours: {:?}; the guest's: {:?}; its counters: {:?}", states.0, states.1, states.2);
+        for side in Side::BOTH {
+            if side == Side::Peer || self.our_cqs.is_some() {
+                let left = (self.send_done(side, 8, Duration::ZERO), self.recv_done(side, 8, Duration::ZERO));
+                all.push_str(&format!("; completions of {side:?}: {left:?}"));
+            }
+        }
+        all
     }
 
     fn poll(&mut self, side: Side, which: usize, n: usize, wait: Duration) -> Vec<Wc> {
         match side {
-            Side::Peer => self.station.peer.agent.poll(self.peer_cqs[which], n, wait).expect("the guest polls"),
-            Side::Ours => poll_ours(&self.our_cqs[which], n, wait),
+            Side::Peer => {
+                let cq = self.peer_cqs[which];
+                self.station.peer.agent.poll(cq, n, wait).expect("the guest polls")
+            }
+            Side::Ours => poll_ours(&self.our_cqs.as_ref().expect("ours")[which], n, wait),
         }
     }
 
@@ -373,15 +433,65 @@ impl<'a> Link<'a> {
 
 impl Drop for Link<'_> {
     fn drop(&mut self) {
+        let Some(pair) = self.pair.take() else { return };
         let agent = &mut self.station.peer.agent;
         // After a failure the agent may be gone; what failed has been told.
-        if let Some(qp) = self.peer_qp.take() {
+        if let Some(qp) = pair.peer_qp {
             let _ = agent.destroy(qp);
         }
-        for cq in self.peer_cqs {
+        for cq in pair.peer_cqs {
             let _ = agent.destroy(cq);
         }
     }
+}
+
+/// Our QP as the spec has it.
+pub(super) fn our_qp(pd: &Pd, cqs: &[Cq; 2], spec: &LinkSpec) -> Qp {
+    let kind = if spec.kind == QpKind::Rc { QpType::Rc } else { QpType::Uc };
+    let cap = QpCap {
+        max_send_wr: DEPTH,
+        max_recv_wr: DEPTH,
+        max_send_sge: spec.sges,
+        max_recv_sge: spec.sges,
+        max_inline_data: spec.inline,
+    };
+    let init = QpInitAttr { send_cq: &cqs[0], recv_cq: &cqs[1], cap, ..QpInitAttr::new(kind, &cqs[0]) };
+    pd.create_qp(&init).expect("a QP")
+}
+
+/// The guest's QP as the spec has it, and its CQs.
+fn peer_end(station: &mut Station, spec: &LinkSpec) -> (rxe::Qp, [rxe::Cq; 2]) {
+    let (ctx, pd, agent) = (station.peer.ctx, station.peer.pd, &mut station.peer.agent);
+    let cqs = [(); 2].map(|()| agent.create_cq(ctx, DEPTH).expect("a CQ of the guest"));
+    let made = QpSpec {
+        kind: spec.kind,
+        recv_cq: cqs[1],
+        send_wr: DEPTH,
+        recv_wr: DEPTH,
+        send_sge: spec.sges,
+        recv_sge: spec.sges,
+        inline: spec.inline,
+        ..QpSpec::rc(pd, cqs[0])
+    };
+    (agent.create_qp(&made).expect("a QP of the guest"), cqs)
+}
+
+/// `psns`: the first of our packets, and of the guest's.
+fn connect_peer(station: &mut Station, spec: &LinkSpec, qp: rxe::Qp, to: u32, psns: (u32, u32)) {
+    let (our_ip, peer_ip) = station.addresses(spec.family);
+    let peer = &mut station.peer;
+    let index = peer.agent.gid_index(peer.ctx, peer_ip).expect("a GID of the guest");
+    let path = Path {
+        access: spec.access,
+        max_rd_atomic: spec.rd_atomic,
+        max_dest_rd_atomic: spec.rd_atomic,
+        min_rnr_timer: spec.min_rnr_timer,
+        timeout: spec.timeout,
+        retry_cnt: spec.retry_cnt,
+        rnr_retry: spec.rnr_retry,
+        ..Path::new(our_ip, index, spec.mtu, to, psns.0, psns.1)
+    };
+    peer.agent.connect(qp, &path).expect("the guest's QP is connected");
 }
 
 fn our_sge(s: &Sge, shift: u64) -> xroce::Sge {

@@ -1,10 +1,11 @@
 //! The guest with one agent, and our device before it. Enters: which kernel. Leaves: memory and addresses on both sides.
 
+use std::mem;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc;
 
-use xroce::{Access, Context, Device, Pd, Progress};
+use xroce::{Access, Context, Device, Gid, Pd, Progress, Psn, QpEndpoint, Qpn};
 use xroce_port::Port;
 use xroce_port::fault::{Fault, Faults};
 
@@ -67,7 +68,7 @@ pub struct Station {
     pub faults: Faults,
     /// Known differences that cases have met, by name.
     pub tolerated: Vec<super::Known>,
-    pub(super) links: u32,
+    pub(super) links: usize,
 }
 
 impl Station {
@@ -120,6 +121,17 @@ impl Station {
         }
     }
 
+    /// Frames that our receive ring had no room for since our device was opened; `None` while another program has the netdev.
+    ///
+    /// # Panics
+    /// The device is broken.
+    pub(super) fn lost_by_our_port(&self) -> Option<u64> {
+        let counters = self.device.as_ref()?.context.counters().expect("the device works");
+        let lost: u64 = counters.iter().map(|(port, ..)| port.rx_dropped_lower + port.rx_dropped_pieces).sum();
+        // What a rule drops is counted there as well.
+        Some(lost.saturating_sub(self.faults.counters().rx.dropped))
+    }
+
     /// The longest message that the guest's device takes.
     pub fn peer_max_message(&mut self) -> u64 {
         let peer = &mut self.peer;
@@ -133,6 +145,32 @@ impl Station {
             Family::V4 => (host.0.into(), guest.0.into()),
             Family::V6 => (host.1.into(), guest.1.into()),
         }
+    }
+
+    /// Where a QP of the guest is, whose packets begin at `psn`.
+    pub(super) fn peer_endpoint(&self, family: Family, qpn: u32, psn: u32) -> QpEndpoint {
+        let gid = match self.addresses(family).1 {
+            IpAddr::V4(ip) => Gid::from_ipv4(ip),
+            IpAddr::V6(ip) => Gid::from_ipv6(ip),
+        };
+        QpEndpoint { gid, qpn: Qpn::new(qpn), psn: Psn::new(psn) }
+    }
+
+    /// A further process in the guest with verbs objects of its own, to be exchanged for [`Station::peer`] while a link
+    /// to it is in use.
+    ///
+    /// # Panics
+    /// The guest cannot.
+    pub fn another_peer(&self) -> PeerSide {
+        peer_side(self.guest.agent().expect("the agent answers"), BUF_LEN).expect("rxe0 is usable")
+    }
+
+    /// Runs `f` with `other` as the guest's end; it is given the usual one. Links of either are to be parked in between.
+    pub fn with_peer<T>(&mut self, other: &mut PeerSide, f: impl FnOnce(&mut Self, &mut PeerSide) -> T) -> T {
+        mem::swap(&mut self.peer, other);
+        let result = catch_unwind(AssertUnwindSafe(|| f(self, other)));
+        mem::swap(&mut self.peer, other);
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Index of our address in our GID table, which a program on the same netdev has too.

@@ -12,18 +12,18 @@ use crate::rxe::{Flags, Op, QpKind, RecvWr, SendWr, status};
 
 /// What runs without loss.
 pub const CASES: &[Case] = &[
-    Case { name: "RC: 100 SENDs in one go", run: |s, side, f| many_sends(s, side, f, QpKind::Rc) },
-    Case { name: "UC: 20 SENDs in one go", run: |s, side, f| many_sends(s, side, f, QpKind::Uc) },
-    Case { name: "all operations at once, both ways", run: mixed_both_ways },
-    Case { name: "more READs than may be outstanding", run: many_reads },
-    Case { name: "fence, unsignaled, solicited, inline", run: flags },
+    Case::rc("RC: 100 SENDs in one go", |s, side, f| many_sends(s, side, f, QpKind::Rc)),
+    Case::uc("UC: 20 SENDs in one go", |s, side, f| many_sends(s, side, f, QpKind::Uc)),
+    Case::rc("all operations at once, both ways", mixed_both_ways),
+    Case::rc("more READs than may be outstanding", many_reads),
+    Case::rc("fence, unsignaled, solicited, inline", flags),
 ];
 
 /// READs and atomics while 1 % of the frames are lost in each direction.
 pub const LOSS_CASES: &[Case] = &[
-    Case { name: "READs under 1 % loss", run: |s, side, f| under_loss(s, side, f, reads) },
-    Case { name: "atomics under 1 % loss", run: |s, side, f| under_loss(s, side, f, atomics) },
-    Case { name: "SENDs and WRITEs under 1 % loss", run: |s, side, f| under_loss(s, side, f, writes) },
+    Case::rc("READs under 1 % loss", |s, side, f| under_loss(s, side, f, reads)),
+    Case::rc("atomics under 1 % loss", |s, side, f| under_loss(s, side, f, atomics)),
+    Case::rc("SENDs and WRITEs under 1 % loss", |s, side, f| under_loss(s, side, f, writes)),
 ];
 
 /// They arrive in order, each in its RECV.

@@ -6,7 +6,21 @@ use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Instant;
 
+use super::losses::Losses;
 use super::{Known, Station};
+
+/// Attempts of a row that failed while frames were lost outside of it.
+const ATTEMPTS: usize = 3;
+
+/// Whether a row's transport makes up for lost frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivery {
+    /// RC: whatever fails, fails.
+    Reliable,
+    /// UC: a row that fails while frames were lost in a ring or interface is begun again, and fails if it has failed so
+    /// three times. One that fails while none was lost fails at once.
+    Unreliable,
+}
 
 /// What became of a row.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,10 +43,18 @@ impl fmt::Display for Outcome {
     }
 }
 
+struct Row {
+    name: String,
+    outcome: Outcome,
+    /// What was lost in the attempts before the one that counts.
+    lost: Vec<Losses>,
+    seconds: f64,
+}
+
 /// Rows and their outcomes.
 #[derive(Default)]
 pub struct Table {
-    rows: Vec<(String, Outcome, f64)>,
+    rows: Vec<Row>,
 }
 
 thread_local! {
@@ -41,42 +63,63 @@ thread_local! {
 
 impl Table {
     /// Runs a row and prints its line. A panic in it is a failure of this row only.
-    pub fn run(&mut self, name: &str, station: &mut Station, row: impl FnOnce(&mut Station)) {
+    pub fn run(&mut self, name: &str, station: &mut Station, delivery: Delivery, mut row: impl FnMut(&mut Station)) {
         let begun = Instant::now();
-        station.tolerated.clear();
-        let hook = panic::take_hook();
-        panic::set_hook(Box::new(|info| {
-            let place = info.location().map(ToString::to_string).unwrap_or_default();
-            PLACE.with(|p| *p.borrow_mut() = place);
-        }));
-        let result = panic::catch_unwind(AssertUnwindSafe(|| row(station)));
-        panic::set_hook(hook);
-        let outcome = match result {
-            Err(payload) => Outcome::Fail(format!("{} ({})", text(payload.as_ref()), PLACE.with(RefCell::take))),
-            Ok(()) if station.tolerated.is_empty() => Outcome::Pass,
-            Ok(()) => {
-                let mut known = std::mem::take(&mut station.tolerated);
-                known.sort_unstable();
-                known.dedup();
-                Outcome::Tolerated(known)
+        let mut lost = Vec::new();
+        let outcome = loop {
+            let before = (delivery == Delivery::Unreliable).then(|| Losses::of(station));
+            let outcome = attempt(station, &mut row);
+            let (Outcome::Fail(why), Some(before)) = (&outcome, before) else { break outcome };
+            let now = Losses::of(station).since(&before);
+            if now.is_none() {
+                break Outcome::Fail(format!("{why}, and no frame was lost"));
             }
+            if lost.len() + 1 == ATTEMPTS {
+                break Outcome::Fail(format!("{why}, after frames were lost: {now}"));
+            }
+            lost.push(now);
         };
-        self.put(name, outcome, begun.elapsed().as_secs_f64());
+        self.put(Row { name: name.to_owned(), outcome, lost, seconds: begun.elapsed().as_secs_f64() });
     }
 
-    fn put(&mut self, name: &str, outcome: Outcome, seconds: f64) {
-        let why = match &outcome {
+    fn put(&mut self, row: Row) {
+        let why = match &row.outcome {
             Outcome::Pass => String::new(),
             Outcome::Tolerated(known) => known.iter().map(|k| format!(" [{k}]")).collect(),
             Outcome::Fail(why) => format!(" {why}"),
         };
-        println!("{outcome:9} {name} ({seconds:.1} s){why}");
-        self.rows.push((name.to_owned(), outcome, seconds));
+        let lost: String = row.lost.iter().map(|lost| format!(" (begun again: frames lost: {lost})")).collect();
+        println!("{:9} {} ({:.1} s){lost}{why}", row.outcome, row.name, row.seconds);
+        self.rows.push(row);
     }
 
     /// How many rows failed.
     pub fn failed(&self) -> usize {
-        self.rows.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Fail(_))).count()
+        self.rows.iter().filter(|row| matches!(row.outcome, Outcome::Fail(_))).count()
+    }
+}
+
+/// A row, once.
+fn attempt(station: &mut Station, row: &mut impl FnMut(&mut Station)) -> Outcome {
+    station.tolerated.clear();
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        PLACE.with(|p| *p.borrow_mut() = place);
+    }));
+    let result = panic::catch_unwind(AssertUnwindSafe(|| row(station)));
+    panic::set_hook(hook);
+    // One that failed may have left them.
+    station.faults.clear();
+    match result {
+        Err(payload) => Outcome::Fail(format!("{} ({})", text(payload.as_ref()), PLACE.with(RefCell::take))),
+        Ok(()) if station.tolerated.is_empty() => Outcome::Pass,
+        Ok(()) => {
+            let mut known = std::mem::take(&mut station.tolerated);
+            known.sort_unstable();
+            known.dedup();
+            Outcome::Tolerated(known)
+        }
     }
 }
 
@@ -88,8 +131,11 @@ fn text(payload: &(dyn Any + Send)) -> String {
 /// Everything that is not a plain pass by name, then the counts.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |what: &str| self.rows.iter().filter(|(_, outcome, _)| outcome.to_string() == what).count();
-        for (name, outcome, _) in &self.rows {
+        let count = |what: &str| self.rows.iter().filter(|row| row.outcome.to_string() == what).count();
+        for Row { name, outcome, lost, .. } in &self.rows {
+            for lost in lost {
+                writeln!(f, "again      {name}: frames lost: {lost}")?;
+            }
             match outcome {
                 Outcome::Pass => {}
                 Outcome::Tolerated(known) => {
@@ -101,6 +147,8 @@ impl fmt::Display for Table {
             }
         }
         let [pass, tolerated, fail] = ["pass", "tolerated", "FAIL"].map(count);
-        write!(f, "{pass} passed, {tolerated} tolerated, {fail} failed of {} rows", self.rows.len())
+        let again = self.rows.iter().filter(|row| !row.lost.is_empty()).count();
+        write!(f, "{pass} passed, {tolerated} tolerated, {fail} failed of {} rows", self.rows.len())?;
+        if again > 0 { write!(f, "; {again} begun again because frames were lost") } else { Ok(()) }
     }
 }

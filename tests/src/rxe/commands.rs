@@ -11,6 +11,9 @@ use super::verbs::{
     Sge, Srq, Verdict, Wc,
 };
 
+/// How long the agent may wait for the end of a process.
+const KILL_LIMIT: Duration = Duration::from_secs(30);
+
 type Result<T> = std::result::Result<T, AgentError>;
 
 /// Request lines under construction.
@@ -137,6 +140,25 @@ fn verdict(reply: &Reply, key: &str, good: &str) -> Result<Verdict> {
         return Ok(Verdict::Good);
     }
     Ok(Verdict::Bad(reply.pairs().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")))
+}
+
+/// The agent's process, which holds the connection's objects.
+impl PeerAgent {
+    /// Its id in the guest.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn pid(&mut self) -> Result<u32> {
+        Ok(self.call("pid")?.number("pid")? as u32)
+    }
+
+    /// SIGKILL to the process of another connection. Returns when the kernel has taken all its objects back.
+    ///
+    /// # Errors
+    /// There is none with this id.
+    pub fn kill(&mut self, pid: u32) -> Result<()> {
+        self.call_waiting(&Line::new("kill").put("pid", pid).0, KILL_LIMIT).map(drop)
+    }
 }
 
 /// Devices and objects.

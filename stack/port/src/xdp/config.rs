@@ -55,6 +55,11 @@ pub struct XdpConfig {
     pub multi_buffer: MultiBuffer,
     /// Descriptors in the receive and the fill ring of a queue, and buffers to receive into: a power of two from 64 to
     /// 32768. Default 2048 (8 MiB a queue).
+    ///
+    /// What arrives while nobody runs the device must fit, or is lost: a frame takes one descriptor, or two if it is longer
+    /// than a chunk (path MTU 4096). RC sends what was lost again, and a peer's window is small. UC has neither: to take a
+    /// message of L bytes for certain, however busy the machine, it takes L / path MTU frames; 32768 hold 64 MiB at path
+    /// MTU 4096. Losses are counted in [`PortCounters::rx_dropped_lower`](crate::PortCounters::rx_dropped_lower).
     pub rx_ring: u32,
     /// Descriptors in the transmit and the completion ring of a queue: a power of two from 64 to 32768. A frame takes
     /// one or two. Default 2048.
