@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::losses::Losses;
 use super::{Known, Station};
+use crate::rxe::QpKind;
 
 /// Attempts of a row that failed while frames were lost outside of it.
 const ATTEMPTS: usize = 3;
@@ -43,6 +44,16 @@ impl fmt::Display for Outcome {
     }
 }
 
+impl Delivery {
+    /// That of this type of QP.
+    pub fn of(kind: QpKind) -> Self {
+        match kind {
+            QpKind::Rc => Self::Reliable,
+            QpKind::Uc => Self::Unreliable,
+        }
+    }
+}
+
 struct Row {
     name: String,
     outcome: Outcome,
@@ -63,22 +74,9 @@ thread_local! {
 
 impl Table {
     /// Runs a row and prints its line. A panic in it is a failure of this row only.
-    pub fn run(&mut self, name: &str, station: &mut Station, delivery: Delivery, mut row: impl FnMut(&mut Station)) {
+    pub fn run(&mut self, name: &str, station: &mut Station, delivery: Delivery, row: impl FnMut(&mut Station)) {
         let begun = Instant::now();
-        let mut lost = Vec::new();
-        let outcome = loop {
-            let before = (delivery == Delivery::Unreliable).then(|| Losses::of(station));
-            let outcome = attempt(station, &mut row);
-            let (Outcome::Fail(why), Some(before)) = (&outcome, before) else { break outcome };
-            let now = Losses::of(station).since(&before);
-            if now.is_none() {
-                break Outcome::Fail(format!("{why}, and no frame was lost"));
-            }
-            if lost.len() + 1 == ATTEMPTS {
-                break Outcome::Fail(format!("{why}, after frames were lost: {now}"));
-            }
-            lost.push(now);
-        };
+        let (outcome, lost) = outcome(station, delivery, row);
         self.put(Row { name: name.to_owned(), outcome, lost, seconds: begun.elapsed().as_secs_f64() });
     }
 
@@ -96,6 +94,24 @@ impl Table {
     /// How many rows failed.
     pub fn failed(&self) -> usize {
         self.rows.iter().filter(|row| matches!(row.outcome, Outcome::Fail(_))).count()
+    }
+}
+
+/// What becomes of a row, and what was lost in the attempts before the one that counts.
+pub fn outcome(station: &mut Station, delivery: Delivery, mut row: impl FnMut(&mut Station)) -> (Outcome, Vec<Losses>) {
+    let mut lost = Vec::new();
+    loop {
+        let before = (delivery == Delivery::Unreliable).then(|| Losses::of(station));
+        let outcome = attempt(station, &mut row);
+        let (Outcome::Fail(why), Some(before)) = (&outcome, before) else { return (outcome, lost) };
+        let now = Losses::of(station).since(&before);
+        if now.is_none() {
+            return (Outcome::Fail(format!("{why}, and no frame was lost")), lost);
+        }
+        if lost.len() + 1 == ATTEMPTS {
+            return (Outcome::Fail(format!("{why}, after frames were lost: {now}")), lost);
+        }
+        lost.push(now);
     }
 }
 
