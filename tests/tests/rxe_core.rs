@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use xroce_tests::interop::errors::{self, Case};
 use xroce_tests::interop::exchange::{self, Operation, exchange, lengths};
+use xroce_tests::interop::table::{self, Delivery, Outcome};
 use xroce_tests::interop::{Family, Link, LinkSpec, Side, Station, pingpong, streams};
 use xroce_tests::rxe::{Kernel, QpKind, in_namespace, skip_test};
 
@@ -17,17 +18,24 @@ fn station() -> Option<&'static Mutex<Station>> {
 }
 
 /// Runs one case on it, inside the network namespace of our netdev.
-fn on(station: &Mutex<Station>, name: &str, case: impl FnOnce(&mut Station) + Send) {
+#[track_caller]
+fn on(station: &Mutex<Station>, name: &str, delivery: Delivery, case: impl FnMut(&mut Station) + Send) {
     let mut station: MutexGuard<'_, Station> = station.lock().unwrap_or_else(PoisonError::into_inner);
     let station: &mut Station = &mut station;
     let namespace = station.guest.namespace().to_owned();
     // A case that failed may have left them.
     station.faults.clear();
     let from = Instant::now();
-    in_namespace(&namespace, || case(station)).expect("the guest's namespace");
-    station.tolerated.sort_unstable();
-    station.tolerated.dedup();
-    let known: String = station.tolerated.drain(..).map(|known| format!(" [tolerated: {known}]")).collect();
+    let (outcome, lost) =
+        in_namespace(&namespace, || table::outcome(station, delivery, case)).expect("the guest's namespace");
+    for lost in lost {
+        println!("{name}: begun again: frames lost: {lost}");
+    }
+    let known = match outcome {
+        Outcome::Pass => String::new(),
+        Outcome::Tolerated(known) => known.iter().map(|known| format!(" [tolerated: {known}]")).collect(),
+        Outcome::Fail(why) => panic!("{name}: {why}"),
+    };
     println!("{name}: {:.1} s{known}", from.elapsed().as_secs_f64());
 }
 
@@ -37,13 +45,15 @@ const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 /// at the others, with IPv4 and IPv6 in turn.
 fn operations(kind: QpKind) {
     let Some(station) = station() else { return };
+    let delivery = Delivery::of(kind);
     for (i, mtu) in MTUS.into_iter().enumerate() {
         for (k, family) in Family::BOTH.into_iter().enumerate() {
+            let name = format!("{kind:?} {family:?} {mtu}");
             if mtu == 1024 {
-                on(station, &format!("{kind:?} {family:?} {mtu}"), |s| on_link(s, kind, family, mtu, &lengths(mtu)));
+                on(station, &name, delivery, |s| on_link(s, kind, family, mtu, &lengths(mtu)));
             } else if k == i % 2 {
                 let some = [mtu - 1, mtu, mtu + 1, 64 << 10];
-                on(station, &format!("{kind:?} {family:?} {mtu}"), |s| on_link(s, kind, family, mtu, &some));
+                on(station, &name, delivery, |s| on_link(s, kind, family, mtu, &some));
             }
         }
     }
@@ -97,7 +107,7 @@ fn all_cases(cases: &[Case]) {
         for side in Side::BOTH {
             for case in cases {
                 let name = format!("{} {family:?}, {}", case.name, side.arrow());
-                on(station, &name, |station| (case.run)(station, side, family));
+                on(station, &name, case.delivery, |station| (case.run)(station, side, family));
             }
         }
     }
@@ -122,16 +132,17 @@ fn nothing_is_lost_under_loss() {
 fn pingpong_of_rdma_core_is_client_and_server() {
     let Some(station) = station() else { return };
     let xroce = pingpong::command();
-    on(station, "pingpong", |station| {
-        station.without_device(|station| {
-            for family in Family::BOTH {
-                for server in Side::BOTH {
-                    for (kind, options) in [("rc", "-n 40 -c"), ("uc", "-n 40"), ("rc", "-n 3 -s 1048576 -m 4096 -c")] {
-                        println!("{kind} {family:?}, {server:?} is the server, {options}");
-                        pingpong::play(station, &xroce, kind, server, family, options);
-                    }
-                }
+    for family in Family::BOTH {
+        for server in Side::BOTH {
+            for (kind, options, delivery) in [
+                ("rc", "-n 40 -c", Delivery::Reliable),
+                ("uc", "-n 40", Delivery::Unreliable),
+                ("rc", "-n 3 -s 1048576 -m 4096 -c", Delivery::Reliable),
+            ] {
+                on(station, &format!("{kind} {family:?}, {server:?} is the server, {options}"), delivery, |station| {
+                    station.without_device(|s| pingpong::play(s, &xroce, kind, server, family, options));
+                });
             }
-        });
-    });
+        }
+    }
 }

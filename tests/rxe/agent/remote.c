@@ -151,6 +151,10 @@ static void serve(int s)
 	kill(pump, SIGKILL);
 	uint32_t x = htonl(WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st));
 	put(s, 'X', &x, 4);
+	/* Closing with something unread would reset the connection, and the status be lost with the packet that carries it. */
+	shutdown(s, SHUT_WR);
+	while (read(s, b, MAXF) > 0)
+		;
 	_exit(0);
 }
 

@@ -200,9 +200,9 @@ impl OurSide {
 
 fn open(interface: &str, buf_len: usize) -> (Context, Faults) {
     let (tell, told) = mpsc::channel();
-    // UC has no flow control: a message of 64 MiB from the guest is 16,384 frames of two chunks each, which are not lost
-    // when this machine is busy otherwise.
-    let rx_ring = if buf_len > BUF_LEN { 32_768 } else { 2048 };
+    // UC has no flow control. What the longest message of the guest puts on the wire must not be lost when this machine is
+    // busy otherwise: 64 MiB at path MTU 4096 are 16,384 frames of two chunks, 1 MiB at 256 are 4096 of one.
+    let rx_ring = if buf_len > BUF_LEN { 32_768 } else { 8192 };
     let context = Device::builder(interface)
         .xdp(|config| config.rx_ring = rx_ring)
         // The guest's CPUs are emulated on ours: nobody shall spin.

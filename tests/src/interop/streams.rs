@@ -156,18 +156,19 @@ fn flags(station: &mut Station, from: Side, family: Family) {
 
 /// 1 % of what the guest sends is lost in the guest, 1 % of what we send at our port.
 fn under_loss(station: &mut Station, from: Side, family: Family, run: fn(&mut Link<'_>, Side)) {
-    let netem = |station: &Station, what: &str| {
-        let out = station.guest.run(&format!("tc qdisc {what}"));
-        assert_eq!(out.status, 0, "tc qdisc {what}: {}", out.stderr);
-    };
-    station.faults.add(Rule::tx(Action::Drop).chance(0.01)).expect("a rule");
-    netem(station, "add dev eth0 root netem loss 1%");
     let lossy = LinkSpec { timeout: 14, ..LinkSpec::new(QpKind::Rc, family, 1024) };
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&mut Link::new(station, lossy), from)));
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let out = station.guest.run("tc qdisc add dev eth0 root netem loss 1%");
+        assert_eq!(out.status, 0, "tc qdisc add: {}", out.stderr);
+        station.faults.add(Rule::tx(Action::Drop).chance(0.01)).expect("a rule");
+        run(&mut Link::new(station, lossy), from);
+    }));
     station.faults.clear();
-    netem(station, "del dev eth0 root");
-    if let Err(panic) = result {
-        std::panic::resume_unwind(panic);
+    // Also after a failure, whatever it was: nothing of the guest shall be lost in the rows that follow.
+    let out = station.guest.run("tc qdisc del dev eth0 root; tc qdisc show dev eth0");
+    match result {
+        Err(panic) => std::panic::resume_unwind(panic),
+        Ok(()) => assert!(out.status == 0 && !out.stdout.contains("netem"), "tc qdisc del: {out:?}"),
     }
 }
 

@@ -8,6 +8,20 @@ use std::time::Instant;
 
 use super::losses::Losses;
 use super::{Known, Station};
+use crate::rxe::QpKind;
+
+/// Attempts of a row that failed while frames were lost outside of it.
+const ATTEMPTS: usize = 3;
+
+/// Whether a row's transport makes up for lost frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivery {
+    /// RC: whatever fails, fails.
+    Reliable,
+    /// UC: a row that fails while frames were lost in a ring or interface is begun again, and fails if it has failed so
+    /// three times. One that fails while none was lost fails at once.
+    Unreliable,
+}
 
 /// Attempts of a row that failed while frames were lost outside of it.
 const ATTEMPTS: usize = 3;
