@@ -59,6 +59,15 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
+    /// Packets that `a` has sent and received so far.
+    ///
+    /// # Errors
+    /// When the device is broken.
+    pub fn packets(&self) -> Result<u64> {
+        let counters = self.a.context.counters()?;
+        Ok(counters.iter().map(|(_, _, endpoint)| endpoint.packets_in + endpoint.packets_out).sum())
+    }
+
     /// Posts to the queue pair whose turn it is, unless it has enough to do.
     fn post(&mut self) -> Result<bool> {
         let index = self.turn;

@@ -94,17 +94,27 @@ impl Net {
         &self.names[side as usize]
     }
 
-    /// Moves this thread into the namespace of `side` and onto its CPU.
+    /// Moves this thread into the namespace of `side`.
     ///
     /// # Errors
     /// What the kernel says.
-    #[allow(unsafe_code, reason = "two system calls without a safe wrapper among our dependencies")]
+    #[allow(unsafe_code, reason = "a system call without a safe wrapper among our dependencies")]
     pub fn enter(&self, side: Side) -> io::Result<()> {
         let file = File::open(format!("/run/netns/{}", self.name(side)))?;
         // SAFETY: two integers; the descriptor is open, and only this thread is moved.
         if unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
             return Err(io::Error::last_os_error());
         }
+        Ok(())
+    }
+
+    /// Puts this thread onto the CPU of `side`. To be called once all is open: threads started after it would inherit CPU and
+    /// priority, and those of a device must be able to run beside one that never sleeps.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    #[allow(unsafe_code, reason = "two system calls without a safe wrapper among our dependencies")]
+    pub fn take_cpu(&self, side: Side) -> io::Result<()> {
         // SAFETY: a cpu_set_t is plain bits, and the call reads as many of them as it is told.
         let pinned = unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -122,7 +132,7 @@ impl Net {
         Ok(())
     }
 
-    /// Runs `a` and `b` on a thread each, in their namespaces and on their CPUs.
+    /// Runs `a` and `b` on a thread each, in their namespaces.
     ///
     /// # Errors
     /// That of `a`, else that of `b`.

@@ -97,6 +97,7 @@ pub fn blast(net: &Net, payload: usize, costs: Costs, time: Duration) -> Result<
     let (received, stop, ready) = (&received, &stop, &ready);
     let send = move || {
         let mut end = open(Side::A)?;
+        net.take_cpu(Side::A)?;
         ready.wait();
         let started = Instant::now();
         let sent = Sender::new(payload, costs).run(&mut end.xsk, received, time);
@@ -111,6 +112,7 @@ pub fn blast(net: &Net, payload: usize, costs: Costs, time: Duration) -> Result<
     };
     let receive = move || {
         let mut end = open(Side::B)?;
+        net.take_cpu(Side::B)?;
         ready.wait();
         Receiver::new(payload, costs).run(&mut end.xsk, received, stop);
         Ok(())
@@ -266,6 +268,7 @@ pub fn ping_pong(net: &Net, payload: usize, rounds: usize) -> Result<Vec<u64>> {
     let len = HEADERS + payload;
     let ping = move || {
         let mut end = open(Side::A)?;
+        net.take_cpu(Side::A)?;
         end.xsk.bytes_mut(Xsk::send_area(), HEADERS).copy_from_slice(&headers(Side::A, Side::B, payload));
         ready.wait();
         std::thread::sleep(Duration::from_millis(20));
@@ -283,6 +286,7 @@ pub fn ping_pong(net: &Net, payload: usize, rounds: usize) -> Result<Vec<u64>> {
     };
     let pong = move || {
         let mut end = open(Side::B)?;
+        net.take_cpu(Side::B)?;
         end.xsk.bytes_mut(Xsk::send_area(), HEADERS).copy_from_slice(&headers(Side::B, Side::A, payload));
         ready.wait();
         while catch(&mut end.xsk, stop) {

@@ -24,6 +24,7 @@ pub fn udp(net: &Net, size: usize, time: Duration) -> Result<f64> {
     let (received, stop, ready) = (AtomicU64::new(0), AtomicBool::new(false), Barrier::new(2));
     let (received, stop, ready) = (&received, &stop, &ready);
     let send = move || {
+        net.take_cpu(Side::A)?;
         let socket = UdpSocket::bind((Side::A.address(), 0))?;
         ready.wait();
         socket.connect((Side::B.address(), PORT))?;
@@ -39,6 +40,7 @@ pub fn udp(net: &Net, size: usize, time: Duration) -> Result<f64> {
         Ok(bytes as f64 * 8.0 / elapsed.as_nanos() as f64)
     };
     let receive = move || {
+        net.take_cpu(Side::B)?;
         let socket = UdpSocket::bind((Side::B.address(), PORT))?;
         socket.set_nonblocking(true)?;
         let mut bytes = vec![0; 65536];
@@ -63,6 +65,7 @@ pub fn tcp(net: &Net, mss: usize, time: Duration) -> Result<f64> {
     let ready = Barrier::new(2);
     let ready = &ready;
     let send = move || {
+        net.take_cpu(Side::A)?;
         ready.wait();
         let mut stream = connect_with_mss(mss)?;
         let (bytes, start) = (vec![7; WRITE], Instant::now());
@@ -72,6 +75,7 @@ pub fn tcp(net: &Net, mss: usize, time: Duration) -> Result<f64> {
         Ok(())
     };
     let receive = move || {
+        net.take_cpu(Side::B)?;
         let listener = TcpListener::bind((Side::B.address(), PORT))?;
         ready.wait();
         let mut stream = listener.accept()?.0;
@@ -120,6 +124,7 @@ pub fn udp_ping_pong(net: &Net, size: usize, rounds: usize) -> Result<Vec<u64>> 
     let (stop, ready) = (AtomicBool::new(false), Barrier::new(2));
     let (stop, ready) = (&stop, &ready);
     let ping = move || {
+        net.take_cpu(Side::A)?;
         let socket = UdpSocket::bind((Side::A.address(), PORT))?;
         socket.set_nonblocking(true)?;
         ready.wait();
@@ -136,6 +141,7 @@ pub fn udp_ping_pong(net: &Net, size: usize, rounds: usize) -> Result<Vec<u64>> 
         if times.len() == rounds { Ok(times) } else { Err("a datagram was lost".into()) }
     };
     let pong = move || {
+        net.take_cpu(Side::B)?;
         let socket = UdpSocket::bind((Side::B.address(), PORT))?;
         socket.set_nonblocking(true)?;
         let bytes = vec![1; size];

@@ -129,6 +129,7 @@ pub fn write(net: &Net, load: Load, time: Duration) -> Result<Done> {
     let (stop, ready) = (&stop, &ready);
     let send = move || {
         let end = open(Side::A, load)?;
+        net.take_cpu(Side::A)?;
         let remote = end.meet(&tell_b, &hear_b, ready)?;
         let ran = pump(&end, remote, load, time);
         stop.store(true, Ordering::Relaxed);
@@ -137,6 +138,7 @@ pub fn write(net: &Net, load: Load, time: Duration) -> Result<Done> {
     };
     let receive = move || {
         let end = open(Side::B, load)?;
+        net.take_cpu(Side::B)?;
         end.meet(&tell_a, &hear_a, ready)?;
         let cpu = thread_ns();
         while !stop.load(Ordering::Relaxed) {
@@ -204,6 +206,7 @@ pub fn ping_pong(net: &Net, send: bool, rounds: usize) -> Result<Vec<u64>> {
     let (stop, ready) = (&stop, &ready);
     let ping = move || {
         let end = open(Side::A, load)?;
+        net.take_cpu(Side::A)?;
         let mut player = Player::new(&end, send, true)?;
         player.remote = Some(end.meet(&tell_b, &hear_b, ready)?);
         let mut times = Vec::with_capacity(rounds);
@@ -218,6 +221,7 @@ pub fn ping_pong(net: &Net, send: bool, rounds: usize) -> Result<Vec<u64>> {
     };
     let pong = move || {
         let end = open(Side::B, load)?;
+        net.take_cpu(Side::B)?;
         let mut player = Player::new(&end, send, false)?;
         player.remote = Some(end.meet(&tell_a, &hear_a, ready)?);
         while player.catch(stop)? {
