@@ -52,7 +52,11 @@ fn what_is_wrong_is_told_by_line_expected_and_seen() {
     let script = Scratch::new("wrong.roce", WRONG);
     let said = xroce(&["script", script.path()]);
     assert_eq!(said.code, Some(1), "{said:?}");
-    for part in ["wrong.roce:8: the packet has another psn", "-              0    8  > SEND_ONLY psn=101", "expected 101, seen 100"] {
+    for part in [
+        "wrong.roce:8: the packet has another psn",
+        "-              0    8  > SEND_ONLY psn=101",
+        "expected 101, seen 100",
+    ] {
         assert!(said.out.contains(part), "{part}: {said:?}");
     }
     let json = xroce(&["script", "--json", script.path()]);
@@ -66,7 +70,11 @@ fn what_is_wrong_is_told_by_line_expected_and_seen() {
 #[test]
 fn a_known_deviation_is_none_and_one_that_is_gone_is_told() {
     let script = Scratch::new("known.roce", WRONG);
-    let name = format!("{}/{}", std::env::temp_dir().file_name().unwrap().to_str().unwrap(), script.0.file_name().unwrap().to_str().unwrap());
+    let name = format!(
+        "{}/{}",
+        std::env::temp_dir().file_name().unwrap().to_str().unwrap(),
+        script.0.file_name().unwrap().to_str().unwrap()
+    );
     let known = |line: &str| Scratch::new(&format!("known{}.txt", line.len()), line);
     let right = known(&format!("{name}:8 it counts from elsewhere\n"));
     let said = xroce(&["script", script.path(), "--known", right.path()]);

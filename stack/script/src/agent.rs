@@ -15,7 +15,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// Nobody listens, or nobody answers.
-    #[error("the verbs agent at {address}: {source}; is one running there (`xroce agent`, or tests/rxe/agent), and its port open?")]
+    #[error(
+        "the verbs agent at {address}: {source}; is one running there (`xroce agent`, or tests/rxe/agent), and its port open?"
+    )]
     Connect {
         /// Where.
         address: SocketAddr,
@@ -209,7 +211,8 @@ mod tests {
         let help = taken_apart("help".into(), "ok help() mr_reg(pd buf) drops()".into()).unwrap();
         assert!(help.offers("mr_reg", "buf") && help.offers("drops", "") && !help.offers("mr_reg", "uf"));
         assert!(!help.offers("qp_create", "") && !help.offers("reg", "pd"));
-        let refused = taken_apart("x".into(), "err errno=2 name=ENOENT at=scq text=handle 7 is no CQ".into()).unwrap_err();
+        let refused =
+            taken_apart("x".into(), "err errno=2 name=ENOENT at=scq text=handle 7 is no CQ".into()).unwrap_err();
         assert_eq!(refused.to_string(), "scq: handle 7 is no CQ (ENOENT)");
     }
 }

@@ -38,9 +38,14 @@ pub(super) struct Abilities {
 /// Why a script cannot be played against a device with these abilities.
 pub(super) fn cannot(script: &Script, abilities: Abilities, all: bool) -> Option<String> {
     match script.head.place {
-        Some(Place::Here) => return Some("where: here: it needs virtual time, or a burst that nothing comes between".into()),
+        Some(Place::Here) => {
+            return Some("where: here: it needs virtual time, or a burst that nothing comes between".into());
+        }
         Some(Place::Own) if !all => {
-            return Some("where: dut: it holds the device to more than the specification does, or looks where no wire shows".into());
+            return Some(
+                "where: dut: it holds the device to more than the specification does, or looks where no wire shows"
+                    .into(),
+            );
         }
         _ => {}
     }

@@ -128,7 +128,8 @@ pub fn modify(objects: &Objects, args: &Args<'_>) -> Done {
         ..QpAttr::default()
     };
     qp.modify(&attr).map(|()| Pairs::none()).map_err(|error| {
-        let errno = if matches!(error, xroce::ModifyError::NoNextHop { .. }) { errno::EHOSTUNREACH } else { errno::EINVAL };
+        let errno =
+            if matches!(error, xroce::ModifyError::NoNextHop { .. }) { errno::EHOSTUNREACH } else { errno::EINVAL };
         Fault::new(errno, "ibv_modify_qp", error)
     })
 }

@@ -119,7 +119,8 @@ impl Session {
         // The numbers of enum ibv_port_state: 1 is down, 4 active. Ethernet is link layer 2.
         let state = if p.state == PortState::Active { 4 } else { 1 };
         let pairs = Pairs::none().with("state", state).with("max_mtu", p.max_mtu.bytes());
-        let pairs = pairs.with("active_mtu", p.active_mtu.map_or(0, |mtu| mtu.bytes())).with("gid_tbl_len", p.gid_tbl_len);
+        let pairs =
+            pairs.with("active_mtu", p.active_mtu.map_or(0, |mtu| mtu.bytes())).with("gid_tbl_len", p.gid_tbl_len);
         let pairs = pairs.with("max_msg_sz", format_args!("{:#x}", p.max_msg_sz));
         Ok(pairs.with("pkey_tbl_len", p.pkey_tbl_len).with("link_layer", 2))
     }
@@ -147,7 +148,8 @@ impl Session {
     /// Packets that the whole device dropped, by reason.
     fn drops(&mut self, _: &Args<'_>) -> Done {
         let shards = self.shared.context.counters().map_err(|error| Fault::new(errno::EIO, "drops", error))?;
-        let count = |reason: DropReason| shards.iter().map(|(_, _, transport)| transport.drops.get(reason)).sum::<u64>();
+        let count =
+            |reason: DropReason| shards.iter().map(|(_, _, transport)| transport.drops.get(reason)).sum::<u64>();
         Ok(DropReason::ALL.iter().fold(Pairs::none(), |pairs, &reason| pairs.with(reason.name(), count(reason))))
     }
 

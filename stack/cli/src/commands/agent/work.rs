@@ -5,7 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use xroce::{AsyncEvent, AsyncEventKind, ImmData, PostChainError, PostError, PostReason, RecvWr, Rkey, SendFlags, SendOp};
+use xroce::{
+    AsyncEvent, AsyncEventKind, ImmData, PostChainError, PostError, PostReason, RecvWr, Rkey, SendFlags, SendOp,
+};
 use xroce::{SendWr, Wc, WrId};
 
 use super::Shared;
@@ -45,9 +47,7 @@ fn operation(args: &Args<'_>) -> Result<SendOp, Fault> {
         "write" => SendOp::Write { va, rkey },
         "write_imm" => SendOp::WriteImm { va, rkey, imm },
         "read" => SendOp::Read { va, rkey },
-        "cas" => {
-            SendOp::CmpSwap { va, rkey, compare: args.number_or("compare", 0)?, swap: args.number_or("swap", 0)? }
-        }
+        "cas" => SendOp::CmpSwap { va, rkey, compare: args.number_or("compare", 0)?, swap: args.number_or("swap", 0)? },
         "fadd" => SendOp::FetchAdd { va, rkey, add: args.number_or("add", 0)? },
         _ => return Err(Fault::new(errno::EINVAL, "op", format!("unknown: {name}"))),
     })

@@ -46,7 +46,9 @@ pub enum PeerError {
         have: String,
     },
     /// We have no address to send from.
-    #[error("{netdev} has no usable address of the family of {address} (with -g: no such GID, or one of the other family)")]
+    #[error(
+        "{netdev} has no usable address of the family of {address} (with -g: no such GID, or one of the other family)"
+    )]
     NoOwnGid {
         /// Our netdev.
         netdev: String,
@@ -171,7 +173,9 @@ mod tests {
         assert_eq!(parsed("2001:db8::2"), is("2001:db8::2", PORT));
         assert_eq!(parsed("[2001:db8::2]:2502"), is("2001:db8::2", 2502));
         assert_eq!(parsed("[2001:db8::2]"), is("2001:db8::2", PORT));
-        assert!(parsed("").is_err() && parsed(":1").is_err() && parsed("host:").is_err() && parsed("host:70000").is_err());
+        assert!(
+            parsed("").is_err() && parsed(":1").is_err() && parsed("host:").is_err() && parsed("host:70000").is_err()
+        );
     }
 
     #[test]
