@@ -231,7 +231,8 @@ pub fn run(traffic: Traffic, rounds: usize) -> Result<()> {
             return Err(format!("{traffic:?}: {sent} packets, {done} done, {} ACKs", back.lens.len()).into());
         }
         std::iter::from_fn(|| b.cq.poll_one()).for_each(drop);
-        (there.lens.clear(), back.lens.clear());
+        there.lens.clear();
+        back.lens.clear();
     }
     a.reader.unpin();
     b.reader.unpin();

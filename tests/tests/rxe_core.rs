@@ -90,7 +90,9 @@ fn h13_payloads_of_one_to_eight_bytes() {
     let lengths: Vec<u32> = (1..=8).collect();
     for kind in [QpKind::Rc, QpKind::Uc] {
         for family in Family::BOTH {
-            on(station, &format!("{kind:?} {family:?}, 1 to 8 bytes"), |s| on_link(s, kind, family, 1024, &lengths));
+            on(station, &format!("{kind:?} {family:?}, 1 to 8 bytes"), Delivery::of(kind), |s| {
+                on_link(s, kind, family, 1024, &lengths)
+            });
         }
     }
 }

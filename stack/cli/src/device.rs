@@ -37,9 +37,12 @@ enum Named {
     Udp(IpAddr),
 }
 
+/// What stands before an address that plain UDP sockets are opened on.
+const UDP: &str = "udp:";
+
 impl Named {
     fn parse(text: &str) -> Result<Named, DeviceError> {
-        match text.strip_prefix("udp:") {
+        match text.strip_prefix(UDP) {
             None => Ok(Named::Netdev(text.to_owned())),
             Some(address) => {
                 address.parse().map(Named::Udp).map_err(|_| DeviceError::NotAnAddress { text: address.to_owned() })
@@ -60,14 +63,6 @@ pub struct RunArgs {
     pub user: Option<String>,
 }
 
-/// How the device that `-d` names is opened.
-fn builder(name: &str) -> Result<DeviceBuilder, DeviceError> {
-    Ok(match Named::parse(name)? {
-        Named::Netdev(netdev) => Device::builder(&netdev),
-        Named::Udp(address) => Device::on_udp(&[address]),
-    })
-}
-
 /// Why there is no device to work with.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
@@ -86,6 +81,14 @@ pub enum DeviceError {
     /// The netdev does not open.
     #[error("{0}")]
     Open(#[from] OpenError),
+    /// Faults of the XDP program where there is none.
+    #[error(
+        "{name} has no XDP program to make --drop and --corrupt: name a netdev with -d (--reorder works everywhere)"
+    )]
+    NoXdp {
+        /// As given by the user.
+        name: String,
+    },
     /// There is no such GID.
     #[error("{0}; `xroce devinfo -d {name}` lists them", name = .0.name)]
     Gid(#[from] NoSuchGid),
@@ -165,8 +168,18 @@ impl Opened {
 impl DeviceArgs {
     /// Opens the netdev of `-d`, or the first that can be used.
     pub fn open(&self, progress: Progress) -> Result<Opened, DeviceError> {
+        let (builder, name) = self.builder()?;
+        self.open_as(builder.progress(progress), &name, FaultArgs::default())
+    }
+
+    /// The device of `-d`, or the first that can be used, and its name.
+    fn builder(&self) -> Result<(DeviceBuilder, String), DeviceError> {
         let name = self.name()?;
-        self.open_as(builder(&name)?.progress(progress), &name, FaultArgs::default())
+        let builder = match Named::parse(&name)? {
+            Named::Netdev(netdev) => Device::builder(&netdev),
+            Named::Udp(address) => Device::on_udp(&[address]),
+        };
+        Ok((builder, name))
     }
 
     /// Opens `builder`'s device, captured if asked for.
@@ -200,8 +213,11 @@ impl DeviceArgs {
 impl RunArgs {
     /// Opens the netdev of `-d`, or the first that can be used.
     pub fn open(&self, progress: Progress) -> Result<Opened, DeviceError> {
-        let name = self.device.name()?;
-        self.open_as(builder(&name)?.progress(progress), &name)
+        let (builder, name) = self.device.builder()?;
+        if self.faults.needs_xdp() && name.starts_with(UDP) {
+            return Err(DeviceError::NoXdp { name });
+        }
+        self.open_as(builder.progress(progress), &name)
     }
 
     /// Opens `builder`'s device: captured, with faults, as another user, if asked for.

@@ -3,7 +3,7 @@
 //! In: the files as they are. Out: the same types for `tests/`, whose every access to shared memory is one that loom can
 //! reorder. What those files take from `crate::sync` is this crate's [`sync`] here; all else is the real thing.
 #![deny(unsafe_code)]
-#![allow(dead_code, reason = "each file is used in part")]
+#![allow(dead_code, unused_imports, reason = "each file is used in part")]
 
 mod sync;
 mod sys;

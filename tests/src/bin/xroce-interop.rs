@@ -68,13 +68,6 @@ fn lasting(kind: QpKind) -> impl Iterator<Item = (Side, Operation)> {
     operations.flat_map(|&operation| Side::BOTH.map(|side| (side, operation)))
 }
 
-fn delivery(kind: QpKind) -> Delivery {
-    match kind {
-        QpKind::Rc => Delivery::Reliable,
-        QpKind::Uc => Delivery::Unreliable,
-    }
-}
-
 struct Rows<'a> {
     kernel: Kernel,
     station: &'a mut Station,
@@ -94,7 +87,7 @@ impl Rows<'_> {
         for side in Side::BOTH {
             for &operation in Operation::of(kind) {
                 let name = format!("{kind:?} {family:?} {mtu} {} {}", side.arrow(), operation.name());
-                self.run(&name, delivery(kind), |station| {
+                self.run(&name, Delivery::of(kind), |station| {
                     let mut link = Link::new(station, LinkSpec::new(kind, family, mtu));
                     let lengths = if operation.is_atomic() { vec![8] } else { lengths(mtu).to_vec() };
                     for (seed, len) in (u64::from(mtu)..).zip(lengths) {
@@ -120,7 +113,7 @@ impl Rows<'_> {
                     }
                     let (arrow, mib) = (side.arrow(), len >> 20);
                     let name = format!("{kind:?} {family:?} 4096 {arrow} {} {mib} MiB", operation.name());
-                    self.run(&name, delivery(kind), |station| {
+                    self.run(&name, Delivery::of(kind), |station| {
                         if len < LARGE {
                             station.tolerated.push(Known::MessageSizeOf8MiB);
                         }

@@ -23,19 +23,6 @@ pub enum Delivery {
     Unreliable,
 }
 
-/// Attempts of a row that failed while frames were lost outside of it.
-const ATTEMPTS: usize = 3;
-
-/// Whether a row's transport makes up for lost frames.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Delivery {
-    /// RC: whatever fails, fails.
-    Reliable,
-    /// UC: a row that fails while frames were lost in a ring or interface is begun again, and fails if it has failed so
-    /// three times. One that fails while none was lost fails at once.
-    Unreliable,
-}
-
 /// What became of a row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
@@ -54,6 +41,16 @@ impl fmt::Display for Outcome {
             Self::Tolerated(_) => "tolerated",
             Self::Fail(_) => "FAIL",
         })
+    }
+}
+
+impl Delivery {
+    /// That of this type of QP.
+    pub fn of(kind: QpKind) -> Self {
+        match kind {
+            QpKind::Rc => Self::Reliable,
+            QpKind::Uc => Self::Unreliable,
+        }
     }
 }
 
@@ -77,22 +74,9 @@ thread_local! {
 
 impl Table {
     /// Runs a row and prints its line. A panic in it is a failure of this row only.
-    pub fn run(&mut self, name: &str, station: &mut Station, delivery: Delivery, mut row: impl FnMut(&mut Station)) {
+    pub fn run(&mut self, name: &str, station: &mut Station, delivery: Delivery, row: impl FnMut(&mut Station)) {
         let begun = Instant::now();
-        let mut lost = Vec::new();
-        let outcome = loop {
-            let before = (delivery == Delivery::Unreliable).then(|| Losses::of(station));
-            let outcome = attempt(station, &mut row);
-            let (Outcome::Fail(why), Some(before)) = (&outcome, before) else { break outcome };
-            let now = Losses::of(station).since(&before);
-            if now.is_none() {
-                break Outcome::Fail(format!("{why}, and no frame was lost"));
-            }
-            if lost.len() + 1 == ATTEMPTS {
-                break Outcome::Fail(format!("{why}, after frames were lost: {now}"));
-            }
-            lost.push(now);
-        };
+        let (outcome, lost) = outcome(station, delivery, row);
         self.put(Row { name: name.to_owned(), outcome, lost, seconds: begun.elapsed().as_secs_f64() });
     }
 
@@ -110,6 +94,24 @@ impl Table {
     /// How many rows failed.
     pub fn failed(&self) -> usize {
         self.rows.iter().filter(|row| matches!(row.outcome, Outcome::Fail(_))).count()
+    }
+}
+
+/// What becomes of a row, and what was lost in the attempts before the one that counts.
+pub fn outcome(station: &mut Station, delivery: Delivery, mut row: impl FnMut(&mut Station)) -> (Outcome, Vec<Losses>) {
+    let mut lost = Vec::new();
+    loop {
+        let before = (delivery == Delivery::Unreliable).then(|| Losses::of(station));
+        let outcome = attempt(station, &mut row);
+        let (Outcome::Fail(why), Some(before)) = (&outcome, before) else { return (outcome, lost) };
+        let now = Losses::of(station).since(&before);
+        if now.is_none() {
+            return (Outcome::Fail(format!("{why}, and no frame was lost")), lost);
+        }
+        if lost.len() + 1 == ATTEMPTS {
+            return (Outcome::Fail(format!("{why}, after frames were lost: {now}")), lost);
+        }
+        lost.push(now);
     }
 }
 
