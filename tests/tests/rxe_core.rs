@@ -64,9 +64,23 @@ fn on_link(station: &mut Station, kind: QpKind, family: Family, mtu: u32, length
     exchange::assert_quiet(&mut link);
 }
 
+/// Reports H13, H39.
 #[test]
 fn rc_operations() {
     operations(QpKind::Rc);
+}
+
+/// Payloads of every length modulo four, where only those of whole words used to agree: pad bytes are in the ICRC at both
+/// ends, and in nobody's memory.
+#[test]
+fn h13_payloads_of_one_to_eight_bytes() {
+    let Some(station) = station() else { return };
+    let lengths: Vec<u32> = (1..=8).collect();
+    for kind in [QpKind::Rc, QpKind::Uc] {
+        for family in Family::BOTH {
+            on(station, &format!("{kind:?} {family:?}, 1 to 8 bytes"), |s| on_link(s, kind, family, 1024, &lengths));
+        }
+    }
 }
 
 #[test]

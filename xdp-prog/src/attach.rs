@@ -187,6 +187,7 @@ mod tests {
         }
     }
 
+    /// Report H45.
     #[test]
     fn auto_does_not_hide_a_program_or_a_missing_right() {
         assert!(of(libc::ERANGE).allows_generic() && of(libc::EINVAL).allows_generic());

@@ -226,6 +226,7 @@ impl Core {
         Outcome { worked: work > 0, stalled: self.stalled, deadline: self.endpoint.poll_timeout(), now }
     }
 
+    // rule: path.vlan
     fn receive(&mut self, common: &Common, now: Instant, max: usize) -> usize {
         let from_wire = self.port.rx_burst(max);
         for i in 0..from_wire {

@@ -408,12 +408,14 @@ impl Engine {
     }
 
     /// The largest path MTU of the port: what fits the netdev's MTU and a frame of the port, both ways.
+    // rule: mtu.active
     pub fn active_mtu(&self) -> Option<PathMtu> {
         let mtu = self.network.state().mtu;
         let fits = self.capabilities.max_ip_packet(usize::from(self.network.vlan().is_some())).min(mtu as usize);
         PathMtu::largest_for_netdev(u32::try_from(fits).unwrap_or(u32::MAX))
     }
 
+    // rule: mtu.active
     fn check_path_mtu(&self, qpn: Qpn, asked: PathMtu, route_mtu: Option<u32>) -> Result<(), ModifyError> {
         let of_port = self.active_mtu();
         let of_route = route_mtu.and_then(PathMtu::largest_for_netdev);

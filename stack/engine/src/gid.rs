@@ -64,6 +64,7 @@ pub enum GidChange {
 
 /// The GIDs of one interface.
 #[derive(Debug, Clone, Default)]
+// rule: gid.table, gid.index
 pub struct GidTable {
     slots: Vec<Option<Slot>>,
 }

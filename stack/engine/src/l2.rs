@@ -61,6 +61,7 @@ mod tests {
         [&dst[..], &[2, 0, 0, 0, 0, 9], rest].concat()
     }
 
+    /// Report H40.
     #[test]
     fn plain_and_tagged_frames() {
         assert_eq!(parse(&frame(OWN, &[0x08, 0, 0x45]), OWN), Ok(L2 { len: 14, vlan: None }));

@@ -245,6 +245,7 @@ impl PathTable {
     }
 
     /// Takes in a change that the monitor tells of. What follows from it at once is done; the rest becomes due.
+    // rule: path.source
     pub fn apply(&mut self, change: &Change, now: Instant) {
         match *change {
             Change::NeighbourChanged { address, mac: Some(mac) } => self.neighbour_changed(address, mac, now),

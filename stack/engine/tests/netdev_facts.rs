@@ -64,7 +64,7 @@ fn unknown_name_lists_the_existing_ones() {
     }
 }
 
-/// The largest path MTU whose packets with all headers fit the interface MTU (IBTA annex A17.2; 96 bytes are kept).
+/// The largest path MTU whose packets with all headers fit the interface MTU (IBTA annex A17; 96 bytes are kept).
 #[test]
 fn port_mtu_follows_the_interface_mtu() {
     let Some(ns) = Namespace::new("port_mtu_follows_the_interface_mtu") else { return };
@@ -172,8 +172,8 @@ fn the_monitor_can_be_taken_once() {
 /// The same interface name (and here the same index) in two namespaces: each instance stays with its own, whatever
 /// thread uses it.
 #[test]
-fn two_namespaces_with_the_same_interface_name_do_not_mix() {
-    let test = "two_namespaces_with_the_same_interface_name_do_not_mix";
+fn h30_two_namespaces_with_the_same_interface_name_do_not_mix() {
+    let test = "h30_two_namespaces_with_the_same_interface_name_do_not_mix";
     let Some([a, b]) = Namespace::several(test) else { return };
     for (ns, mtu, address) in [(&a, 1600, "192.0.2.1"), (&b, 1700, "192.0.2.2")] {
         ns.ip(&format!("link add eth0 index 50 mtu {mtu} type veth peer name eth1"));

@@ -37,7 +37,9 @@ fn the_listing_has_link_local_first_then_v4_then_v6() {
 }
 
 /// A link-local address that is not derived from the MAC is listed as it is, and none is made up where there is none.
+/// Report H04.
 #[test]
+// rule: gid.table
 fn only_addresses_the_interface_has_are_listed() {
     let Some(ns) = Namespace::new("only_addresses_the_interface_has_are_listed") else { return };
     ns.ip("link add eth0 type veth peer name eth1");
@@ -52,7 +54,9 @@ fn only_addresses_the_interface_has_are_listed() {
     assert_eq!(expect_added(&mut monitor, gid("fe80::1234")), 1);
 }
 
+/// Report H06.
 #[test]
+// rule: gid.index
 fn indices_stay_while_addresses_stay() {
     let Some(ns) = Namespace::new("indices_stay_while_addresses_stay") else { return };
     ns.veth("eth0", &ns, "eth1");
@@ -82,6 +86,7 @@ fn indices_stay_while_addresses_stay() {
 }
 
 /// While duplicate detection runs, the address is not listed, but its place is kept: nothing moves when it turns usable.
+/// Report H04.
 #[test]
 fn a_tentative_address_is_not_listed_until_it_is_confirmed() {
     let Some(ns) = Namespace::new("a_tentative_address_is_not_listed_until_it_is_confirmed") else { return };
@@ -107,6 +112,7 @@ fn a_tentative_address_is_not_listed_until_it_is_confirmed() {
 }
 
 /// The same address on both ends of a link: the second to come up must not use it.
+/// Report H04.
 #[test]
 fn a_duplicate_address_is_not_listed() {
     let test = "a_duplicate_address_is_not_listed";

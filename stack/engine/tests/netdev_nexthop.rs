@@ -69,6 +69,7 @@ fn with_router(test: &str) -> Option<(Namespace, Namespace, Namespace)> {
     Some((a, router, b))
 }
 
+/// Report H11.
 #[test]
 fn off_link_destinations_go_to_the_gateway() {
     let Some((a, router, _b)) = with_router("off_link_destinations_go_to_the_gateway") else { return };
@@ -103,7 +104,9 @@ fn a_v4_route_over_a_v6_gateway_resolves() {
     assert_eq!((hop.kind, hop.dst_mac), (NextHopKind::Gateway(ip("fd00:1::254")), router.open("west").facts().mac));
 }
 
+/// Report H05.
 #[test]
+// rule: path.link-local
 fn link_local_does_not_cross_a_router() {
     let Some((a, _router, b)) = with_router("link_local_does_not_cross_a_router") else { return };
     let (here, there) = (a.open("eth0"), b.open("eth0"));
@@ -126,6 +129,7 @@ fn link_local_does_not_cross_a_router() {
 }
 
 /// The wait ends in time with the address and interface in the text; later the same call works.
+/// Report H10.
 #[test]
 fn an_unused_address_fails_in_time_and_works_once_the_peer_is_there() {
     let Some((a, b)) = two_hosts("an_unused_address_fails_in_time_and_works_once_the_peer_is_there") else { return };
@@ -148,6 +152,7 @@ fn an_unused_address_fails_in_time_and_works_once_the_peer_is_there() {
 }
 
 /// The kernel gives up after three requests; the wait goes on and asks again.
+/// Report H10.
 #[test]
 fn a_peer_that_comes_up_after_the_kernel_gave_up_is_found_within_the_wait() {
     let Some((a, b)) = two_hosts("a_peer_that_comes_up_after_the_kernel_gave_up_is_found_within_the_wait") else {
@@ -169,8 +174,8 @@ fn a_peer_that_comes_up_after_the_kernel_gave_up_is_found_within_the_wait() {
 
 /// IPv6 link-local included: an address of our own never goes on the wire.
 #[test]
-fn destinations_on_this_host_are_local() {
-    let Some((a, _b)) = two_hosts("destinations_on_this_host_are_local") else { return };
+fn h08_destinations_on_this_host_are_local() {
+    let Some((a, _b)) = two_hosts("h08_destinations_on_this_host_are_local") else { return };
     a.ip("link add other type veth peer name other-peer");
     a.ip("link set other up");
     a.ip("link set other-peer up");
@@ -197,8 +202,8 @@ fn destinations_on_this_host_are_local() {
 /// Both ends of a link in one namespace: the other end's addresses are this host's, its link-local one is a station on
 /// our link.
 #[test]
-fn a_link_between_two_interfaces_of_one_host() {
-    let Some(ns) = Namespace::new("a_link_between_two_interfaces_of_one_host") else { return };
+fn h08_a_link_between_two_interfaces_of_one_host() {
+    let Some(ns) = Namespace::new("h08_a_link_between_two_interfaces_of_one_host") else { return };
     ns.veth("left", &ns, "right");
     ns.ip("addr add 192.0.2.1/24 dev left");
     ns.ip("addr add 192.0.2.2/24 dev right");
@@ -339,8 +344,9 @@ fn an_interface_that_is_down_is_told_as_such() {
 }
 
 #[test]
-fn mac_addresses_that_no_other_single_station_has_are_errors() {
-    let Some((a, _b)) = two_hosts("mac_addresses_that_no_other_single_station_has_are_errors") else { return };
+// rule: path.next-hop
+fn h09_mac_addresses_that_no_other_single_station_has_are_errors() {
+    let Some((a, _b)) = two_hosts("h09_mac_addresses_that_no_other_single_station_has_are_errors") else { return };
     let here = a.open("eth0");
     let own = here.facts().mac.to_string();
     let cases = [
@@ -362,16 +368,16 @@ fn mac_addresses_that_no_other_single_station_has_are_errors() {
 
 /// A link without address resolution: the kernel fills in the interface's own MAC address.
 #[test]
-fn a_link_without_arp_is_an_error() {
-    let Some((a, _b)) = two_hosts("a_link_without_arp_is_an_error") else { return };
+fn h09_a_link_without_arp_is_an_error() {
+    let Some((a, _b)) = two_hosts("h09_a_link_without_arp_is_an_error") else { return };
     a.ip("link set eth0 arp off");
     let error = a.open("eth0").resolver().resolve(gid("192.0.2.1"), gid("192.0.2.2"), SHORT).unwrap_err();
     assert!(matches!(&error, ResolveError::BadMac { why: BadMac::Own | BadMac::Zero, .. }), "{error}");
 }
 
 #[test]
-fn interfaces_without_ethernet_are_an_error() {
-    let test = "interfaces_without_ethernet_are_an_error";
+fn h09_interfaces_without_ethernet_are_an_error() {
+    let test = "h09_interfaces_without_ethernet_are_an_error";
     let Some(ns) = Namespace::new(test) else { return };
     let made = ns.try_ip("tuntap add dev tun0 mode tun");
     if !made.status.success() {
@@ -386,8 +392,8 @@ fn interfaces_without_ethernet_are_an_error() {
 
 /// A dummy interface swallows what it is given: nobody answers.
 #[test]
-fn nobody_answers_on_a_dummy_interface() {
-    let test = "nobody_answers_on_a_dummy_interface";
+fn h09_nobody_answers_on_a_dummy_interface() {
+    let test = "h09_nobody_answers_on_a_dummy_interface";
     let Some(ns) = Namespace::new(test) else { return };
     let made = ns.try_ip("link add dummy0 type dummy");
     if !made.status.success() {

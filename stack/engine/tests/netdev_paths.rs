@@ -100,6 +100,7 @@ fn paths_open_without_anybody_waiting() {
 }
 
 /// ECMP fail-over, a new default route: whatever moves the route.
+/// Report H11.
 #[test]
 fn another_gateway_takes_over_its_paths() {
     let Some(mut lab) = Lab::new("another_gateway_takes_over_its_paths") else { return };

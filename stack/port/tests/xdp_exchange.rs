@@ -128,6 +128,7 @@ fn a_long_frame_may_be_committed_short() {
     });
 }
 
+/// Reports H36, H45.
 #[test]
 fn without_multi_buffer_the_port_says_how_far_it_goes() {
     run("without_multi_buffer_the_port_says_how_far_it_goes", LIMIT, || {

@@ -29,8 +29,8 @@ fn expect(socket: &UdpSocket, bytes: &[u8]) {
 }
 
 #[test]
-fn other_traffic_goes_on() {
-    run("other_traffic_goes_on", LIMIT, || {
+fn h45_other_traffic_goes_on() {
+    run("h45_other_traffic_goes_on", LIMIT, || {
         for mode in [AttachMode::Native, AttachMode::Generic] {
             let net = Net::new(1500);
             let mut b = net.port_b(|c| c.mode = mode);
@@ -108,6 +108,7 @@ fn nothing_is_left_after_drop() {
     });
 }
 
+/// Report H32.
 #[test]
 fn nothing_is_left_after_kill() {
     run("nothing_is_left_after_kill", LIMIT, || {

@@ -26,6 +26,7 @@ fn next_change(port: &mut XdpPort) -> LinkChange {
     change.unwrap()
 }
 
+/// Report H35.
 #[test]
 fn down_and_up_while_sending() {
     run("down_and_up_while_sending", LIMIT, || {
@@ -99,6 +100,7 @@ fn assert_dead(port: &mut XdpPort, word: &str) {
     assert_eq!(port.link(), None, "told once");
 }
 
+/// Report H35.
 #[test]
 fn unplugged_while_sending() {
     run("unplugged_while_sending", LIMIT, || {
@@ -136,6 +138,7 @@ fn unplugged_while_asleep() {
     });
 }
 
+/// Report H35.
 #[test]
 fn the_program_is_taken_off_under_us() {
     run("the_program_is_taken_off_under_us", LIMIT, || {

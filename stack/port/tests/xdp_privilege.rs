@@ -54,29 +54,29 @@ fn refusal_without(test: &str, list: &'static [u32], check: fn(&str)) {
 }
 
 #[test]
-fn without_cap_net_raw() {
-    refusal_without("without_cap_net_raw", &[CAP_NET_RAW], |text| {
+fn h31_without_cap_net_raw() {
+    refusal_without("h31_without_cap_net_raw", &[CAP_NET_RAW], |text| {
         assert!(text.contains("AF_XDP socket") && text.contains("missing CAP_NET_RAW:"), "{text}");
     });
 }
 
 #[test]
-fn without_cap_net_admin() {
-    refusal_without("without_cap_net_admin", &[CAP_NET_ADMIN, CAP_SYS_ADMIN], |text| {
+fn h31_without_cap_net_admin() {
+    refusal_without("h31_without_cap_net_admin", &[CAP_NET_ADMIN, CAP_SYS_ADMIN], |text| {
         assert!(text.contains("XDP program") && text.contains("missing CAP_NET_ADMIN:"), "{text}");
     });
 }
 
 #[test]
-fn without_cap_bpf() {
-    refusal_without("without_cap_bpf", &[CAP_BPF, CAP_SYS_ADMIN], |text| {
+fn h31_without_cap_bpf() {
+    refusal_without("h31_without_cap_bpf", &[CAP_BPF, CAP_SYS_ADMIN], |text| {
         assert!(text.contains("XDP program") && text.contains("missing CAP_BPF:"), "{text}");
     });
 }
 
 #[test]
-fn as_an_ordinary_user() {
-    run("as_an_ordinary_user", LIMIT, || {
+fn h31_as_an_ordinary_user() {
+    run("h31_as_an_ordinary_user", LIMIT, || {
         let net = Net::new(1500);
         net.b.enter();
         // SAFETY: no pointers; the raw call changes this thread only.
@@ -87,8 +87,8 @@ fn as_an_ordinary_user() {
 }
 
 #[test]
-fn with_a_low_memlock_limit() {
-    run("with_a_low_memlock_limit", LIMIT, || {
+fn h31_with_a_low_memlock_limit() {
+    run("h31_with_a_low_memlock_limit", LIMIT, || {
         let net = Net::new(1500);
         net.b.enter();
         let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -107,8 +107,8 @@ fn with_a_low_memlock_limit() {
 }
 
 #[test]
-fn the_capabilities_named_are_enough() {
-    run("the_capabilities_named_are_enough", LIMIT, || {
+fn h31_the_capabilities_named_are_enough() {
+    run("h31_the_capabilities_named_are_enough", LIMIT, || {
         let net = Net::new(1500);
         net.b.enter();
         let kept = [CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF, CAP_IPC_LOCK];

@@ -13,6 +13,7 @@ use xroce_port::{Port, TxClass};
 const LIMIT: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(3);
 
+/// Report H33.
 #[test]
 fn a_queue_that_is_not_there_is_refused_with_the_count() {
     run("a_queue_that_is_not_there_is_refused_with_the_count", LIMIT, || {
@@ -63,11 +64,11 @@ fn all_queues_are_served() {
 }
 
 #[test]
-fn fifty_times_open_and_close() {
-    run("fifty_times_open_and_close", LIMIT, || {
+fn h32_a_hundred_times_open_and_close() {
+    run("h32_a_hundred_times_open_and_close", LIMIT, || {
         let net = Net::new(1500);
         let mut a = net.port_a(|_| {});
-        for round in 0..50 {
+        for round in 0..100 {
             let mut b = net.port_b(|_| {});
             send(&mut a, &frame(true, round, 100));
             a.tx_flush();
@@ -84,6 +85,7 @@ fn fifty_times_open_and_close() {
     });
 }
 
+/// Reports H32, H48.
 #[test]
 fn a_second_port_on_the_netdev_is_told_so() {
     run("a_second_port_on_the_netdev_is_told_so", LIMIT, || {
@@ -101,6 +103,7 @@ fn a_second_port_on_the_netdev_is_told_so() {
     });
 }
 
+/// Report H32.
 #[test]
 fn a_queue_that_another_socket_holds_is_named() {
     run("a_queue_that_another_socket_holds_is_named", LIMIT, || {
@@ -163,6 +166,7 @@ fn in_flight_is_bounded_and_responses_keep_their_slots() {
     });
 }
 
+/// Report H37.
 #[test]
 fn a_receiver_that_does_not_read_counts_what_it_lost_and_recovers() {
     run("a_receiver_that_does_not_read_counts_what_it_lost_and_recovers", LIMIT, || {
@@ -193,8 +197,8 @@ fn a_receiver_that_does_not_read_counts_what_it_lost_and_recovers() {
 }
 
 #[test]
-fn a_frame_sent_after_a_pause_leaves_at_once() {
-    run("a_frame_sent_after_a_pause_leaves_at_once", LIMIT, || {
+fn h34_a_frame_sent_after_a_pause_leaves_at_once() {
+    run("h34_a_frame_sent_after_a_pause_leaves_at_once", LIMIT, || {
         let net = Net::new(1500);
         let mut a = net.port_a(|_| {});
         let mut b = net.port_b(|_| {});
@@ -234,8 +238,8 @@ fn huge_pages_are_used_when_there_are_some() {
 
 /// Many frames of one and two pieces through rings that go round hundreds of times.
 #[test]
-fn a_hundred_thousand_frames_through_tiny_rings() {
-    run("a_hundred_thousand_frames_through_tiny_rings", Duration::from_secs(90), || {
+fn h34_many_frames_through_tiny_rings() {
+    run("h34_many_frames_through_tiny_rings", Duration::from_secs(90), || {
         let net = Net::new(9000);
         let mut a = net.port_a(|c| (c.tx_ring, c.rx_ring) = (64, 64));
         let mut b = net.port_b(|c| (c.tx_ring, c.rx_ring) = (64, 64));
@@ -291,6 +295,7 @@ fn a_hundred_thousand_frames_through_tiny_rings() {
 }
 
 /// Three pieces and more are dropped whole, and the frames around them are not touched.
+/// Report H36.
 #[test]
 fn a_frame_in_three_pieces_is_dropped_and_counted() {
     run("a_frame_in_three_pieces_is_dropped_and_counted", LIMIT, || {

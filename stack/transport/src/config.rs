@@ -21,7 +21,7 @@ pub struct Limits {
     pub max_qp_rd_atom: u8,
     /// READs and atomics that a QP may have outstanding (`max_rd_atomic`).
     pub max_qp_init_rd_atom: u8,
-    /// Bytes of the longest message (IBTA 9.3.2: at most 2^31).
+    /// Bytes of the longest message (IBTA, RETH: at most 2^31).
     pub max_msg_sz: u64,
     /// Request packets that a QP may have unacknowledged (a READ counts one).
     pub window_packets: u32,
@@ -70,9 +70,9 @@ impl Limits {
             ("max_qp_wr", u64::from(self.max_qp_wr), 1, per_queue),
             ("max_sge", u64::from(self.max_sge), 1, per_queue),
             ("max_cqe", u64::from(self.max_cqe), 1, per_queue),
-            // IBTA 9.3.2.
+            // IBTA, RETH.
             ("max_msg_sz", self.max_msg_sz, 1, 1 << 31),
-            // Half the PSN space (IBTA 9.7.2).
+            // Half the PSN space (IBTA, PSN).
             ("window_packets", u64::from(self.window_packets), 1, 1 << 23),
             ("ack_req_every", u64::from(self.ack_req_every), 1, per_queue),
         ];
@@ -133,7 +133,7 @@ pub struct EndpointConfig {
     /// Decides with which generation each index begins. Random in each life of a process: a peer that does not know of a
     /// restart then misses the queue pairs of the new life, which on UC nothing else would tell apart.
     pub seed: u64,
-    /// Announce the number of free RECVs in ACKs (IBTA 9.7.7.2) in place of "no credits given". Off by default, as
+    /// Announce the number of free RECVs in ACKs (IBTA, end-to-end credits) in place of "no credits given". Off by default, as
     /// most peers ignore it.
     pub credits: bool,
 }

@@ -69,6 +69,7 @@ pub(crate) struct Context<'a> {
 
 impl Context<'_> {
     /// Puts a completion on its queue, and notes whom to wake.
+    // rule: wc.overrun, rc.resp.cq-overrun
     pub(crate) fn complete(&mut self, cq: &Arc<Cq>, wc: Wc, solicited: bool) {
         match cq.push(wc, solicited) {
             Push::Quiet => {}

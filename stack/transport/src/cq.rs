@@ -4,7 +4,7 @@
 //! a sleeper has to be woken.
 //!
 //! A bounded ring with a sequence number a slot, after Vyukov's queue. A producer claims a slot by one compare-and-swap
-//! and never waits for a consumer: if there is no slot, the queue is overrun, which is an error that stays (IBTA 11.6.3).
+//! and never waits for a consumer: if there is no slot, the queue is overrun, which is an error that stays.
 //! Consumers take turns by a spin lock that is held for the copying of one poll.
 //!
 //! Slot at position *p* of a ring of *n*: sequence `p` = free for the producer that claims *p*; `p + 1` = published;
@@ -88,7 +88,7 @@ impl Cq {
     }
 
     /// Appends a completion. `solicited` says that the peer asked for an event; an error counts as solicited
-    /// (IBTA 11.4.2.2).
+    /// (IBTA, request notification).
     pub fn push(&self, wc: Wc, solicited: bool) -> Push {
         let solicited = solicited || !wc.status.is_success();
         if self.is_overrun() || !self.ring.push(wc) {
@@ -112,6 +112,7 @@ impl Cq {
     }
 
     /// Disarms the queue if it is armed for such a completion; true for the one caller who did.
+    // rule: rc.resp.solicited
     fn disarm(&self, solicited: bool) -> bool {
         let wakes = |level: u32| level == ANY || (level == SOLICITED && solicited);
         let mut level = self.armed.0.load(Ordering::Relaxed);
@@ -125,6 +126,7 @@ impl Cq {
     }
 
     /// Takes up to `out.len()` completions, oldest first; gives how many.
+    // rule: wc.fifo
     pub fn poll(&self, out: &mut [Wc]) -> usize {
         let mut ring = self.ring.lock();
         let mut count = 0;
@@ -142,10 +144,11 @@ impl Cq {
     }
 
     /// Asks that the next completion wakes the sleeper: any, or with `solicited_only` one that is solicited or an error.
-    /// Asking for any overrules asking for solicited ones, not the other way round (IBTA 11.4.2.2).
+    /// Asking for any overrules asking for solicited ones, not the other way round (IBTA, request notification).
     ///
     /// True if something may be in the queue already: poll again before sleeping. Whoever arms, polls until the queue is
     /// empty and then sleeps is woken by every completion that this poll has not seen.
+    // rule: wc.arm
     pub fn arm(&self, solicited_only: bool) -> bool {
         self.armed.0.fetch_max(if solicited_only { SOLICITED } else { ANY }, Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -4,7 +4,7 @@ use xroce_wire::WireError;
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Why a packet was dropped. Steps as in the receiver's order of checks (IBTA 9.6 and 9.7.4).
+        /// Why a packet was dropped. Steps as in the receiver's order of checks (IBTA, header validation).
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[non_exhaustive]
         pub enum DropReason { $($(#[$doc])* $variant,)* }

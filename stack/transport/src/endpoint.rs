@@ -166,6 +166,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// When a capacity is above the device's limit, the domain is gone, or all queue pairs are in use.
+    // rule: qpn.special
     pub fn create_qp(&mut self, init: QpInit) -> Result<QpHandle, CreateQpError> {
         init.cap.within(&self.config.limits.qp_cap())?;
         let index = self.take_slot()?;
@@ -182,6 +183,7 @@ impl Endpoint {
     }
 
     /// A slot for a new queue pair. New ones are made until some are free, so that a number comes back late.
+    // rule: qpn.late
     fn take_slot(&mut self) -> Result<u32, CreateQpError> {
         let max = self.config.max_qp.min(self.index_space());
         if self.free.len() < RESTING_SLOTS && (self.slots.len() as u32) < max {
@@ -268,6 +270,7 @@ impl Endpoint {
         outcome
     }
 
+    // rule: rx.qpn, rx.cnp
     fn receive(&mut self, now: Instant, frame: RxPacket<'_>) -> Result<(), DropReason> {
         let packet = Packet::new_checked(frame.head, frame.tail)?;
         if packet.opcode() == Opcode::Cnp {
@@ -414,9 +417,10 @@ impl Endpoint {
         Some(result)
     }
 
-    /// A CQ is overrun: all queue pairs that complete into it fail, busy or not (IBTA 11.6.3). What they have posted is
+    /// A CQ is overrun: all queue pairs that complete into it fail, busy or not (IBTA, asynchronous events). What they have posted is
     /// flushed, which may kill a further CQ. Endpoints do so for themselves when the completion that was lost is their own.
     #[cold]
+    // rule: rc.resp.cq-overrun, wc.overrun
     pub fn fail_users_of_dead_cqs(&mut self, now: Instant) {
         let mut failed = true;
         while failed {

@@ -13,6 +13,7 @@ macro_rules! status {
         /// How a work request ended: the numbers of `enum ibv_wc_status` (rdma-core, libibverbs/verbs.h).
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
+        // rule: wc.status
         pub enum WcStatus {
             $($(#[$doc])* #[doc = concat!("`", $text, "`")] $name = $value,)*
         }
@@ -204,6 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
+    // rule: wc.status
     fn numbers_and_texts_are_those_of_verbs() {
         assert!(WcStatus::ALL.iter().enumerate().all(|(i, status)| i == *status as usize));
         assert_eq!(WcStatus::ALL.len(), 24);

@@ -8,7 +8,7 @@ use bitflags::bitflags;
 use core::fmt;
 use xroce_wire::{ImmData, Lkey, Rkey};
 
-/// The longest message there is: 2^31 bytes (IBTA 9.2, DMA length of the RETH). A port may allow less.
+/// The longest message there is: 2^31 bytes (DMA length of the RETH). A port may allow less.
 pub const MAX_MESSAGE: u64 = 1 << 31;
 
 /// The number by which an application knows its work request again in the completion. Never interpreted.
@@ -37,7 +37,7 @@ bitflags! {
     /// Flags of a send work request. Values are ours; the numbers of `ibv_send_flags` happen to be the same.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct SendFlags: u32 {
-        /// Start only when all earlier READs and atomics of the queue are complete (IBTA 10.8.3).
+        /// Start only when all earlier READs and atomics of the queue are complete (IBTA, ordering).
         const FENCE = 1;
         /// Make a completion on success too; an error always makes one.
         const SIGNALED = 2;
@@ -127,7 +127,8 @@ impl SendOp {
         self.is_atomic() || matches!(self, SendOp::Read { .. })
     }
 
-    /// Whether a QP of this type can do it (IBTA 9.5, table of transport functions).
+    /// Whether a QP of this type can do it (IBTA, table of transport functions).
+    // rule: uc.operations
     pub const fn allowed_on(&self, kind: QpType) -> bool {
         match kind {
             QpType::Rc => true,
@@ -277,7 +278,7 @@ pub enum PostError {
         /// The limit in bytes.
         max: u64,
     },
-    /// An atomic brings back exactly one word of 8 bytes into one piece (IBTA 9.4.5).
+    /// An atomic brings back exactly one word of 8 bytes into one piece (IBTA, ATOMIC operations).
     #[error("{op} takes one SGE of 8 bytes; given {sges} with {length} bytes in all")]
     BadAtomicSge {
         /// Name of the operation.

@@ -268,6 +268,7 @@ fn bystander(pair: &mut Pair, cq: &Arc<Cq>) -> xroce_transport::qp::QpHandle {
     handle
 }
 
+/// Report H26.
 #[test]
 fn an_overrun_fails_every_queue_pair_of_the_queue_and_is_told_once() {
     let mut pair = Pair::new(Setup::default());

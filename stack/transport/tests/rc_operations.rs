@@ -52,7 +52,7 @@ fn all_operations(pair: &mut Pair, len: u32, fate: impl Fn(usize) -> bool) {
 }
 
 #[test]
-fn every_length_at_every_mtu() {
+fn h01_every_length_at_every_mtu() {
     for mtu in PathMtu::ALL {
         let mut pair = Pair::new(Setup { mtu, ..Setup::default() });
         for len in lengths(mtu) {

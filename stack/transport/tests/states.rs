@@ -83,6 +83,7 @@ fn err_flushes_everything_in_order_also_what_comes_later() {
 }
 
 #[test]
+// rule: wc.reset
 fn reset_forgets_everything_without_completions() {
     let mut pair = Pair::new(Setup::default());
     write(&mut pair, 1, 10);
@@ -170,6 +171,7 @@ fn an_overrun_cq_is_an_event_and_the_end_of_the_queue_pair() {
 }
 
 #[test]
+// rule: qpn.late, qpn.special
 fn a_number_is_not_given_again_soon_and_late_packets_miss() {
     let mut pair = Pair::new(Setup::default());
     write(&mut pair, 1, 10);
@@ -224,7 +226,7 @@ fn a_dead_mr_ends_a_read_in_progress_with_a_nak_in_its_place() {
 }
 
 #[test]
-fn inline_bytes_are_taken_at_the_post() {
+fn h19_inline_bytes_are_taken_at_the_post() {
     use xroce_transport::wr::{SendFlags, SendWr};
     let mut pair = Pair::new(Setup::default());
     pair.recv_b(9, 0, 16);

@@ -117,6 +117,7 @@ impl Default for ConnectOptions {
 mod tests {
     use super::*;
 
+    /// Report H47.
     #[test]
     fn the_text_is_the_same_everywhere() {
         let endpoint = QpEndpoint {
@@ -129,6 +130,7 @@ mod tests {
         assert_eq!(text.parse(), Ok(endpoint));
     }
 
+    /// Report H47.
     #[test]
     fn cut_or_foreign_text_is_refused() {
         let good = "xroce-qp1:00000000000000000000ffffc0000201:012345:fedcba";

@@ -384,6 +384,7 @@ impl FromStr for RemoteMr {
 mod tests {
     use super::*;
 
+    /// Report H47.
     #[test]
     fn the_text_keeps_all_eight_bytes_of_an_address() {
         let mr = RemoteMr { addr: 0x8123_4567_89ab_cdef, rkey: Rkey(0xfedc_ba98), len: 1 << 40 };

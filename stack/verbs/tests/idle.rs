@@ -21,7 +21,7 @@ fn cpu_us() -> i64 {
 }
 
 #[test]
-fn an_idle_connection_sleeps() {
+fn h46_an_idle_connection_sleeps() {
     const IDLE: Duration = Duration::from_secs(2);
     for mode in [Progress::Event, Progress::Adaptive { cpu: None, spin_ns: 50_000 }, Progress::Inline { helper: true }]
     {

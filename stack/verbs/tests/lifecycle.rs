@@ -97,7 +97,7 @@ fn a_region_can_be_filled_and_read_as_a_slice() {
 }
 
 #[test]
-fn every_step_names_what_it_lacks() {
+fn h41_every_step_names_what_it_lacks() {
     let (context, _peer) = devices(Progress::default());
     let a = Side::new(&context, QpType::Rc, 64);
     let step = |state| QpAttr { qp_state: Some(state), ..QpAttr::default() };
@@ -166,6 +166,7 @@ fn a_path_mtu_that_does_not_fit_is_refused_with_the_largest_that_does() {
     a.qp.connect(&a.qp.endpoint(&opts).unwrap(), &opts).unwrap();
 }
 
+/// Reports H18, H43.
 #[test]
 fn capacities_are_granted_or_refused_by_name() {
     let (context, _peer) = devices(Progress::default());
@@ -213,6 +214,7 @@ fn objects_of_two_devices_do_not_mix() {
     assert!(matches!(mr.rereg(Some(&other), None), Err(RegError::UnknownPd { .. })));
 }
 
+/// Report H42.
 #[test]
 fn a_chain_runs_up_to_its_bad_request() {
     for bad in 0..5usize {
@@ -235,6 +237,7 @@ fn a_chain_runs_up_to_its_bad_request() {
     }
 }
 
+/// Report H42.
 #[test]
 fn posts_need_their_states() {
     let (context, _peer) = devices(Progress::default());
@@ -256,6 +259,7 @@ fn posts_need_their_states() {
     a.qp.post_send(&send).unwrap();
 }
 
+/// Report H42.
 #[test]
 fn full_queues_say_how_deep_they_are() {
     let (context, _peer) = devices(Progress::Inline { helper: false });
@@ -394,6 +398,7 @@ fn queries() {
     assert_eq!(info.path.unwrap().hop_limit, 64);
 }
 
+/// Report H28.
 #[test]
 fn a_dead_peer_is_noticed_in_bounded_time() {
     for mode in [Progress::Event, Progress::default()] {
@@ -410,6 +415,7 @@ fn a_dead_peer_is_noticed_in_bounded_time() {
     }
 }
 
+/// Report H35.
 #[test]
 fn a_port_that_is_gone_is_an_event_and_ends_what_was_sent() {
     let (a, other) = devices(Progress::Event);

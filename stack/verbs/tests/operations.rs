@@ -93,7 +93,7 @@ fn uc_send_and_write_in_every_mode() {
 }
 
 #[test]
-fn a_queue_pair_connected_to_itself() {
+fn h48_a_queue_pair_connected_to_itself() {
     for mode in MODES {
         let (context, _other) = devices(mode);
         let a = Side::new(&context, QpType::Rc, BYTES);
@@ -124,7 +124,7 @@ fn a_queue_pair_connected_to_itself() {
 }
 
 #[test]
-fn two_queue_pairs_of_one_device() {
+fn h48_two_queue_pairs_of_one_device() {
     let (context, _other) = devices(Progress::default());
     let (a, b) = (Side::new(&context, QpType::Rc, 8192), Side::new(&context, QpType::Rc, 8192));
     connect(&a, &b);
@@ -152,6 +152,7 @@ fn the_largest_path_mtu_and_scattered_pieces() {
     assert_eq!(b.mr.to_vec(0..20_000).unwrap(), bytes);
 }
 
+/// Report H19.
 #[test]
 fn inline_bytes_are_taken_at_once() {
     let (a, b) = connected(Progress::default(), QpType::Rc, 64);

@@ -1,4 +1,4 @@
-//! The ACK extended transport header: a syndrome and the responder's message count (IBTA 9.3.5, 9.7.5.1).
+//! The ACK extended transport header: a syndrome and the responder's message count (IBTA, AETH).
 
 use core::fmt;
 
@@ -83,6 +83,7 @@ impl Syndrome {
 
     /// Reads the byte. Total, and the inverse of [`byte`](Self::byte).
     #[inline]
+    // rule: wire.syndrome
     pub const fn from_byte(byte: u8) -> Syndrome {
         match byte & KIND {
             ACK => Syndrome::Ack { credits: byte & VALUE },
@@ -118,7 +119,7 @@ impl fmt::Display for Syndrome {
     }
 }
 
-/// Why a responder refuses (IBTA 9.7.5.2).
+/// Why a responder refuses (IBTA, NAK).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NakCode {
     /// 0: a packet is missing before this one; go back to the NAK's PSN.
@@ -204,6 +205,7 @@ impl AethRepr {
     /// # Panics
     /// If `buf` is shorter.
     #[inline]
+    // rule: wire.aeth
     pub fn emit(&self, buf: &mut [u8]) {
         let mut view = Aeth::new_unchecked(&mut buf[..LEN]);
         view.set_syndrome_byte(self.syndrome.byte());

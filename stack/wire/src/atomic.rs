@@ -1,4 +1,4 @@
-//! The headers of atomics: the request's AtomicETH and the answer's AtomicAckETH (IBTA 9.3.4, 9.5.3).
+//! The headers of atomics: the request's AtomicETH and the answer's AtomicAckETH (IBTA, AtomicETH).
 
 use crate::error::{Field, WireError};
 use crate::numbers::Rkey;
@@ -106,6 +106,7 @@ impl AtomicEthRepr {
     /// # Panics
     /// If `buf` is shorter.
     #[inline]
+    // rule: wire.atomic-eth
     pub fn emit(&self, buf: &mut [u8]) {
         let mut view = AtomicEth::new_unchecked(&mut buf[..ATOMIC_ETH_LEN]);
         view.set_va(self.va);
@@ -161,6 +162,7 @@ impl AtomicAckRepr {
     /// # Panics
     /// If `buf` is shorter.
     #[inline]
+    // rule: wire.atomic-ack
     pub fn emit(&self, buf: &mut [u8]) {
         AtomicAck::new_unchecked(&mut buf[..ATOMIC_ACK_LEN]).set_original(self.original);
     }

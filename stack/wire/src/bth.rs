@@ -1,4 +1,4 @@
-//! The base transport header: twelve bytes at the head of every packet (IBTA 9.2).
+//! The base transport header: twelve bytes at the head of every packet (IBTA, BTH).
 
 use crate::error::{Field, WireError};
 use crate::numbers::{PKey, Psn, Qpn};
@@ -189,6 +189,7 @@ impl BthRepr {
 
     /// The value of a view whose opcode is known already.
     #[inline]
+    // rule: rx.reserved, rx.migreq
     pub(crate) fn of<T: AsRef<[u8]>>(view: &Bth<T>, opcode: Opcode) -> BthRepr {
         BthRepr {
             opcode,
@@ -209,6 +210,7 @@ impl BthRepr {
     /// # Panics
     /// If `buf` is shorter.
     #[inline]
+    // rule: wire.bth, wire.reserved
     pub fn emit(&self, buf: &mut [u8]) {
         let mut view = Bth::new_unchecked(&mut buf[..LEN]);
         view.set_opcode_byte(self.opcode.byte());
@@ -221,8 +223,9 @@ impl BthRepr {
     }
 }
 
-/// Opcode known and version 0 (IBTA 9.6: otherwise the packet is dropped without a word).
+/// Opcode known and version 0 (otherwise the packet is dropped without a word).
 #[inline]
+// rule: rx.tver, rx.opcode
 pub(crate) fn check<T: AsRef<[u8]>>(view: &Bth<T>) -> Result<Opcode, WireError> {
     let Some(opcode) = Opcode::from_byte(view.opcode_byte()) else {
         return Err(WireError::unsupported(

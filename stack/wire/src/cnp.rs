@@ -1,4 +1,4 @@
-//! The congestion notification packet: a BTH with BECN set and 16 reserved bytes (IBTA annex A17.9.3).
+//! The congestion notification packet: a BTH with BECN set and 16 reserved bytes (IBTA annex A17).
 
 use crate::bth::BthRepr;
 use crate::error::Field;
@@ -29,6 +29,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> CnpReserved<T> {
 }
 
 /// The BTH of a CNP that tells `dest_qp` to slow down: BECN set, FECN and AckReq clear, PSN 0.
+// rule: wire.cnp
 pub const fn bth(pkey: PKey, dest_qp: Qpn) -> BthRepr {
     BthRepr {
         opcode: Opcode::Cnp,

@@ -1,4 +1,4 @@
-//! End-to-end flow control credits as the AETH carries them: a 5-bit code for a number of RECVs (IBTA 9.7.7.2).
+//! End-to-end flow control credits as the AETH carries them: a 5-bit code for a number of RECVs.
 
 /// The code for "no limit, send freely".
 pub const UNLIMITED: u8 = 0x1F;
@@ -11,6 +11,7 @@ const CREDITS: [u32; 31] = [
 
 /// How many RECVs `code` (low 5 bits) stands for; `None` = unlimited.
 #[inline]
+// rule: wire.credit
 pub const fn credits(code: u8) -> Option<u32> {
     match code & 0x1F {
         UNLIMITED => None,
@@ -20,6 +21,7 @@ pub const fn credits(code: u8) -> Option<u32> {
 
 /// The largest code whose credits do not exceed `free` RECVs. Never [`UNLIMITED`]: a responder without flow control says
 /// so by itself.
+// rule: wire.credit
 pub fn code_for(free: u32) -> u8 {
     (CREDITS.partition_point(|&c| c <= free) - 1) as u8
 }

@@ -1,4 +1,4 @@
-//! The datagram extended transport header: who sends, and the key that lets it in (IBTA 9.3.2).
+//! The datagram extended transport header: who sends, and the key that lets it in (IBTA, DETH).
 
 use crate::error::{Field, WireError};
 use crate::numbers::{QKey, Qpn};
@@ -75,6 +75,7 @@ impl DethRepr {
     /// # Panics
     /// If `buf` is shorter.
     #[inline]
+    // rule: wire.deth
     pub fn emit(&self, buf: &mut [u8]) {
         let mut view = Deth::new_unchecked(&mut buf[..LEN]);
         view.set_qkey(self.qkey);

@@ -2,7 +2,7 @@
 
 use crate::numbers::Qpn;
 
-/// The lowest source port: RoCE v2 keeps to the dynamic range 0xC000–0xFFFF (IBTA annex A17.9.2 recommends it).
+/// The lowest source port: RoCE v2 keeps to the dynamic range 0xC000–0xFFFF (IBTA annex A17 recommends it).
 pub const SRC_PORT_BASE: u16 = 0xC000;
 
 /// The UDP source port of a connected QP, as Linux derives it (`rdma_flow_label_to_udp_sport` and
@@ -10,6 +10,7 @@ pub const SRC_PORT_BASE: u16 = 0xC000;
 ///
 /// The 20-bit `flow_label` of the address vector decides; if it is 0, one is made from both QPNs. That is symmetric: both
 /// ends of a connection get the same port. Always in 0xC000 to 0xFFFF.
+// rule: wire.source-port
 pub const fn udp_src_port(flow_label: u32, local: Qpn, remote: Qpn) -> u16 {
     let label = match flow_label & 0xF_FFFF {
         0 => flow_label_of(local, remote),

@@ -26,6 +26,7 @@ impl Gid {
     }
 
     /// Either kind of address.
+    // rule: gid.form
     pub const fn from_ip(a: IpAddr) -> Gid {
         match a {
             IpAddr::V4(a) => Gid::from_ipv4(a),
@@ -58,6 +59,7 @@ impl Gid {
 
     /// Whether this is in `fe80::/10`.
     #[inline]
+    // rule: path.link-local
     pub const fn is_link_local(self) -> bool {
         self.0[0] == 0xFE && self.0[1] & 0xC0 == 0x80
     }

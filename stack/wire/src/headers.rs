@@ -184,8 +184,9 @@ impl Headers {
     }
 }
 
-/// Pad bytes after that many bytes of payload: 0 to 3, up to the next multiple of four (IBTA 9.2, PadCnt).
+/// Pad bytes after that many bytes of payload: 0 to 3, up to the next multiple of four (PadCnt of the BTH).
 #[inline]
+// rule: tx.pad
 pub const fn pad_len(payload: usize) -> usize {
     payload.wrapping_neg() % 4
 }

@@ -1,4 +1,4 @@
-//! The invalidate extended transport header: the R_Key a SEND with invalidate takes back (IBTA 9.3.7). Its value is [`Rkey`].
+//! The invalidate extended transport header: the R_Key a SEND with invalidate takes back. Its value is [`Rkey`].
 
 use crate::error::{Field, WireError};
 use crate::numbers::Rkey;
@@ -43,6 +43,7 @@ impl Rkey {
     /// # Panics
     /// If `buf` is shorter.
     #[inline]
+    // rule: wire.ieth
     pub fn emit_ieth(self, buf: &mut [u8]) {
         Ieth::new_unchecked(&mut buf[..LEN]).set_rkey(self);
     }

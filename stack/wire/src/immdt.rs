@@ -1,4 +1,4 @@
-//! Immediate data: four bytes that reach the peer's completion as they are (IBTA 9.3.6). Its value is [`ImmData`].
+//! Immediate data: four bytes that reach the peer's completion as they are (IBTA, ImmDt). Its value is [`ImmData`].
 
 use crate::error::{Field, WireError};
 use crate::numbers::ImmData;
@@ -46,6 +46,7 @@ impl ImmData {
     /// # Panics
     /// If `buf` is shorter.
     #[inline]
+    // rule: wire.imm
     pub fn emit(self, buf: &mut [u8]) {
         ImmDt::new_unchecked(&mut buf[..LEN]).set_imm(self);
     }

@@ -136,6 +136,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
     /// # Errors
     /// The first field that is wrong.
     #[inline]
+    // rule: rx.ipv4, wire.ip
     pub fn check(&self) -> Result<(), WireError> {
         // The common case decides on two loads and the checksum; finding the field at fault is off the path.
         let b = self.data();

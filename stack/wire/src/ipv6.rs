@@ -83,6 +83,7 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
     /// # Errors
     /// The first field that is wrong.
     #[inline]
+    // rule: wire.ip
     pub fn check(&self) -> Result<(), WireError> {
         if self.version() != 6 {
             return Err(WireError::unsupported(Field::IpVersion, self.version().into(), "4 or 6"));

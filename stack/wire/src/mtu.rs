@@ -29,6 +29,7 @@ impl PathMtu {
 
     /// Payload bytes.
     #[inline]
+    // rule: mtu.values
     pub const fn bytes(self) -> usize {
         128 << self as u8
     }
@@ -65,6 +66,7 @@ impl PathMtu {
 
     /// The largest path MTU that fits a netdev MTU (bytes of IP packet) with [`OVERHEAD`](Self::OVERHEAD) to spare; `None`
     /// if not even 256 does.
+    // rule: mtu.overhead
     pub fn largest_for_netdev(mtu: u32) -> Option<PathMtu> {
         let room = mtu.checked_sub(Self::OVERHEAD)? as usize;
         Self::ALL.into_iter().rev().find(|p| p.bytes() <= room)

@@ -16,7 +16,7 @@ macro_rules! display_hex {
     };
 }
 
-/// A packet sequence number: 24 bits, serial arithmetic (IBTA 9.7.1).
+/// A packet sequence number: 24 bits, serial arithmetic (IBTA, PSN).
 ///
 /// Not `Ord`: whether one PSN is before another depends on the window it is seen from; see
 /// [`distance_from`](Psn::distance_from) and [`PsnWindow`].
@@ -56,6 +56,7 @@ impl Psn {
 
     /// The signed serial distance `self - other`, in −2^23 to 2^23 − 1: positive if `self` is ahead of `other`.
     #[inline]
+    // rule: wire.psn, rc.req.psn.wrap
     pub const fn distance_from(self, other: Psn) -> i32 {
         // Shifted to the top of the word, 24-bit subtraction wraps as the machine's does and keeps its sign.
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
@@ -108,7 +109,7 @@ impl Qpn {
 
 display_hex!(Qpn, "{:#08x}", 0);
 
-/// A message sequence number: messages completed at the responder, modulo 2^24 (IBTA 9.7.7.2). Used for credits only.
+/// A message sequence number: messages completed at the responder, modulo 2^24 (IBTA, MSN). Used for credits only.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub struct Msn(u32);
 
@@ -144,12 +145,12 @@ display_hex!(Lkey, "{:#010x}", 0);
 pub struct Rkey(pub u32);
 display_hex!(Rkey, "{:#010x}", 0);
 
-/// A queue key: guards datagram QPs (IBTA 10.2.5). Bit 31 marks a controlled key.
+/// A queue key: guards datagram QPs. Bit 31 marks a controlled key.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub struct QKey(pub u32);
 display_hex!(QKey, "{:#010x}", 0);
 
-/// A partition key: bit 15 says full member, the low 15 bits name the partition (IBTA 10.9).
+/// A partition key: bit 15 says full member, the low 15 bits name the partition (IBTA, partition keys).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PKey(pub u16);
 display_hex!(PKey, "{:#06x}", 0);
@@ -162,6 +163,7 @@ impl PKey {
     /// Whether a packet with key `other` may enter a partition table entry of `self`: same partition and not both limited
     /// members (IBTA 10.9.3). 0 as partition is the invalid P_Key and matches nothing.
     #[inline]
+    // rule: wire.pkey
     pub const fn matches(self, other: PKey) -> bool {
         (self.0 ^ other.0) & !Self::FULL_MEMBER == 0
             && (self.0 | other.0) & Self::FULL_MEMBER != 0

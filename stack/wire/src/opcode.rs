@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::mtu::PathMtu;
 
-/// What a packet does: the low five bits of the opcode (IBTA 9.2.1).
+/// What a packet does: the low five bits of the opcode (IBTA, BTH opcode).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Operation {
@@ -311,23 +311,24 @@ impl Operation {
 
     /// The extension headers it has on RC and UC.
     #[inline]
+    // rule: wire.opcode
     pub fn headers(self) -> HeaderSet {
         self.info().headers
     }
 
-    /// How much payload it may carry (IBTA 9.7.4.1.6).
+    /// How much payload it may carry (IBTA, length validation).
     #[inline]
     pub fn payload_rule(self) -> PayloadRule {
         self.info().payload
     }
 
-    /// Whether unreliable connected QPs have it: SEND and WRITE without invalidate (IBTA 9.8.2).
+    /// Whether unreliable connected QPs have it: SEND and WRITE without invalidate.
     #[inline]
     pub fn on_uc(self) -> bool {
         self.has(CONNECTED_UC)
     }
 
-    /// Whether datagram QPs have it: SEND in one packet (IBTA 9.8.3).
+    /// Whether datagram QPs have it: SEND in one packet.
     #[inline]
     pub fn on_ud(self) -> bool {
         self.has(DATAGRAM)
@@ -356,7 +357,7 @@ pub enum Opcode {
     Uc(Operation),
     /// Unreliable datagram; only operations with [`Operation::on_ud`] come from the wire.
     Ud(Operation),
-    /// Congestion notification packet (IBTA annex A17.9.3).
+    /// Congestion notification packet (IBTA annex A17).
     Cnp,
 }
 
@@ -464,7 +465,7 @@ impl fmt::Display for Opcode {
 
 /// The extension headers a packet has, and how long they are together.
 ///
-/// On the wire they stand in the order DETH, FETH, RETH or AtomicETH or AETH, AtomicAckETH, ImmDt or IETH (IBTA 9.3).
+/// On the wire they stand in the order DETH, FETH, RETH or AtomicETH or AETH, AtomicAckETH, ImmDt or IETH.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HeaderSet {
     bits: u16,

@@ -77,8 +77,9 @@ impl<'a> Packet<'a> {
     /// [`icrc_ok`](Self::icrc_ok).
     ///
     /// # Errors
-    /// The first thing wrong with the packet. All are reasons to drop it in silence (IBTA 9.6, annex A17).
+    /// The first thing wrong with the packet. All are reasons to drop it in silence (IBTA annex A17).
     #[inline]
+    // rule: wire.total
     pub fn new_checked(head: &'a [u8], tail: &'a [u8]) -> Result<Packet<'a>, WireError> {
         let ip = check_ip(head)?;
         let have = head.len() + tail.len();
@@ -108,6 +109,7 @@ impl<'a> Packet<'a> {
 
     /// Whether the ICRC is right. False for a truncated packet, of which nobody can tell.
     #[inline]
+    // rule: rx.icrc
     pub fn icrc_ok(&self) -> bool {
         if self.missing != 0 {
             return false;
@@ -277,7 +279,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Whether the pad count is what the payload demands, that is whether payload and pad fill whole 4-byte words
-    /// (IBTA 9.2, PadCnt). A packet that breaks this is not refused here: a responder has to NAK it.
+    /// (PadCnt of the BTH). A packet that breaks this is not refused here: a responder has to NAK it.
     #[inline]
     pub fn pad_is_right(&self) -> bool {
         (self.payload_len() + self.pad as usize).is_multiple_of(4)
@@ -311,6 +313,7 @@ impl<'a> Packet<'a> {
 
 /// The IP header, and that a UDP header and a BTH follow it in the same piece.
 #[inline]
+// rule: rx.length, rx.trailing
 fn check_ip(bytes: &[u8]) -> Result<IpLayout, WireError> {
     match bytes.first().map(|b| b >> 4) {
         Some(6) => {
@@ -331,6 +334,7 @@ fn check_ip(bytes: &[u8]) -> Result<IpLayout, WireError> {
 
 /// UDP and what is in it. `head` and `tail` end with the IP packet, or `missing` bytes before.
 #[inline]
+// rule: rx.length, rx.tver, rx.opcode
 fn check_transport<'a>(head: &'a [u8], tail: &'a [u8], ip: IpLayout, missing: usize) -> Result<Packet<'a>, WireError> {
     let bth_at = ip.header + udp::LEN;
     let smallest = bth_at + bth::LEN + ICRC_LEN;

@@ -1,4 +1,4 @@
-//! The RDMA extended transport header: where a WRITE goes, where a READ comes from (IBTA 9.3.3).
+//! The RDMA extended transport header: where a WRITE goes, where a READ comes from (IBTA, RETH).
 
 use crate::error::{Field, WireError};
 use crate::numbers::Rkey;
@@ -88,6 +88,7 @@ impl RethRepr {
     /// # Panics
     /// If `buf` is shorter.
     #[inline]
+    // rule: wire.reth
     pub fn emit(&self, buf: &mut [u8]) {
         let mut view = Reth::new_unchecked(&mut buf[..LEN]);
         view.set_va(self.va);

@@ -1,8 +1,9 @@
-//! The RNR NAK timer: a 5-bit code for how long a requester waits when the responder had no RECV (IBTA 9.7.5.2.8).
+//! The RNR NAK timer: a 5-bit code for how long a requester waits when the responder had no RECV (IBTA, RNR NAK).
 
 use core::fmt;
 
 /// Waiting times by code, in nanoseconds. Code 0 is the longest.
+// rule: wire.rnr
 const NS: [u64; 32] = [
     655_360_000,
     10_000,

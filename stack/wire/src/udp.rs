@@ -90,6 +90,7 @@ impl UdpRepr {
     /// # Errors
     /// Too few bytes. Port and length are the caller's to judge.
     #[inline]
+    // rule: rx.udp-sum
     pub fn parse(bytes: &[u8]) -> Result<UdpRepr, WireError> {
         let view = Udp::new_checked(bytes)?;
         Ok(UdpRepr { src_port: view.src_port(), dst_port: view.dst_port(), length: view.length() })
@@ -100,6 +101,7 @@ impl UdpRepr {
     /// # Panics
     /// If `buf` is shorter.
     #[inline]
+    // rule: wire.udp
     pub fn emit(&self, buf: &mut [u8]) {
         let mut view = Udp::new_unchecked(&mut buf[..LEN]);
         view.set_src_port(self.src_port);

@@ -39,6 +39,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
+    // rule: icrc.coverage
     fn equals_an_independent_crc((headers, payload) in packet()) {
         let packet = build(&headers, &payload);
         prop_assert_eq!(stored(&packet), oracle(&packet));
@@ -114,14 +115,18 @@ fn coverage_is_exact(packet: &[u8]) {
     }
 }
 
+/// Report H12.
 #[test]
+// rule: icrc.coverage, icrc.mask
 fn covers_exactly_the_invariant_fields() {
     let headers = simple(Opcode::Rc(Operation::WriteOnlyImm));
     coverage_is_exact(&build(&headers, b"covered"));
     coverage_is_exact(&build(&over_ipv6(headers), b"covered"));
 }
 
+/// Report H11.
 #[test]
+// rule: icrc.mask
 fn rewriting_variant_fields_keeps_a_packet_good() {
     let mut packet = build(&simple(Opcode::Rc(Operation::SendOnly)), b"payload!");
     let mut ip = Ipv4::new_unchecked(&mut packet[..]);

@@ -53,6 +53,7 @@ fn ipv4_options() {
 }
 
 #[test]
+// rule: wire.ip
 fn ipv4_fragments() {
     let first = "IPv4 fragment field: 0x2000 is not supported, expected no fragment";
     spoiled_v4(|p| p[6] = 0x20, Field::Ipv4Fragment, first);
@@ -66,6 +67,7 @@ fn ipv4_protocol() {
 }
 
 #[test]
+// rule: wire.ip
 fn ipv4_checksum() {
     let right = Ipv4::new_unchecked(&send()[..]).checksum();
     let text = format!("IPv4 header checksum: {:#06x} is wrong, {right:#06x} would be right", right ^ 1);
@@ -121,6 +123,7 @@ fn ipv4_mapped_addresses_do_not_come_by_ipv6() {
 }
 
 #[test]
+// rule: wire.udp
 fn udp_port_and_length() {
     let text = "UDP destination port: 0x12b6 is not supported, expected 4791";
     spoiled(send(), |p| p[23] = 0xB6, Field::UdpDstPort, text);
@@ -345,12 +348,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2048))]
 
     #[test]
+    // rule: wire.total
     fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0usize..200) {
         read_all(&bytes, cut);
     }
 
     /// Bytes that look like a packet, changed in a few places, get deeper than noise does.
     #[test]
+    // rule: wire.total
     fn nearly_good_bytes_never_panic(
         (headers, payload) in packet(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),

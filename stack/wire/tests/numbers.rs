@@ -26,6 +26,7 @@ proptest! {
     }
 
     #[test]
+    // rule: wire.psn
     fn psn_distance_is_the_short_way_round(a in psn(), b in psn()) {
         let mut expected = (i64::from(a.value()) - i64::from(b.value())).rem_euclid(COUNT);
         if expected >= COUNT / 2 {
@@ -58,6 +59,7 @@ proptest! {
     }
 
     #[test]
+    // rule: wire.source-port
     fn source_port_is_dynamic_and_symmetric(label in 0u32..1 << 20, a: u32, b: u32) {
         let (a, b) = (Qpn::new(a), Qpn::new(b));
         prop_assert!(udp_src_port(label, a, b) >= 0xC000);
@@ -104,6 +106,7 @@ fn printed_as_verbs_tools_do() {
 }
 
 #[test]
+// rule: wire.pkey
 fn pkey_matching() {
     let matches = |a, b| PKey(a).matches(PKey(b));
     assert!(matches(0xFFFF, 0xFFFF));
@@ -114,6 +117,7 @@ fn pkey_matching() {
 }
 
 #[test]
+// rule: gid.form
 fn gids() {
     let v4 = Gid::from_ipv4([192, 0, 2, 1].into());
     assert_eq!(v4.to_string(), "::ffff:192.0.2.1");
@@ -141,7 +145,9 @@ fn multicast_macs() {
     assert_eq!(mac("2001:db8::1"), None);
 }
 
+/// Report H02.
 #[test]
+// rule: mtu.values, mtu.overhead
 fn path_mtus() {
     let bytes: Vec<usize> = PathMtu::ALL.iter().map(|p| p.bytes()).collect();
     assert_eq!(bytes, [256, 512, 1024, 2048, 4096]);
@@ -162,7 +168,9 @@ fn path_mtus() {
     assert_eq!(PathMtu::largest_for_netdev(9000), Some(PathMtu::Mtu4096));
 }
 
+/// Report H02.
 #[test]
+// rule: mtu.overhead
 fn the_overhead_of_a_packet_fits_the_reserve() {
     for opcode in all_opcodes() {
         let headers = common::over_ipv6(common::simple(opcode));
@@ -176,6 +184,7 @@ fn the_overhead_of_a_packet_fits_the_reserve() {
 }
 
 #[test]
+// rule: wire.credit
 fn credits_by_code() {
     let table: Vec<u32> = (0..31).map(|code| credit::credits(code).unwrap()).collect();
     let expected = [
@@ -190,7 +199,9 @@ fn credits_by_code() {
     }
 }
 
+/// Report H16.
 #[test]
+// rule: wire.rnr
 fn rnr_timers_by_code() {
     let hundredths_of_ms: Vec<u64> = (0..32).map(|code| RnrTimer::new(code).unwrap().ns() / 10_000).collect();
     let expected = [
@@ -203,6 +214,7 @@ fn rnr_timers_by_code() {
 }
 
 #[test]
+// rule: wire.syndrome
 fn syndromes_by_byte() {
     for byte in 0..=255u8 {
         let syndrome = Syndrome::from_byte(byte);
@@ -241,6 +253,7 @@ fn syndromes_by_byte() {
 }
 
 #[test]
+// rule: wire.source-port
 fn source_ports_of_linux() {
     // A label decides alone; 0 means the product of the QPNs, folded.
     let (a, b) = (Qpn::new(0x11), Qpn::new(0x22));
@@ -291,6 +304,7 @@ const ROWS: [Row; 25] = {
 };
 
 #[test]
+// rule: wire.opcode
 fn opcodes_by_byte() {
     let mut known = BTreeSet::from([0x81]);
     for (code, uc, ud, name, headers, payload, takes_recv) in ROWS {
@@ -362,6 +376,7 @@ fn traits_follow_from_the_name() {
 }
 
 #[test]
+// rule: wire.opcode
 fn payload_rules() {
     use PayloadRule::*;
     let p = PathMtu::Mtu1024;

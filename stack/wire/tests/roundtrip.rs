@@ -10,6 +10,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
+    // rule: wire.bth, wire.reth, wire.atomic-eth, wire.aeth, wire.atomic-ack, wire.imm, wire.ieth, wire.deth
     fn headers_and_payload((headers, payload) in packet(), junk in proptest::collection::vec(any::<u8>(), 0..20)) {
         let len = headers.packet_len(payload.len());
         let mut bytes = build(&headers, &payload);
@@ -51,7 +52,8 @@ proptest! {
     }
 
     #[test]
-    fn reserved_bits_are_zero((headers, payload) in packet()) {
+    // rule: wire.reserved
+    fn h14_reserved_bits_are_zero_on_tx((headers, payload) in packet()) {
         let bytes = build(&headers, &payload);
         let (ip, udp) = if headers.ip.is_ipv4() { (&bytes[..20], &bytes[20..]) } else { (&bytes[..40], &bytes[40..]) };
         if headers.ip.is_ipv4() {

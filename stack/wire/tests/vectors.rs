@@ -66,14 +66,18 @@ fn bth(opcode: Opcode, dest_qp: u32, psn: u32) -> BthRepr {
     }
 }
 
+/// Reports H13, H14.
 #[test]
+// rule: wire.bth, icrc.order
 fn v1_send_only_with_pad() {
     let bth = BthRepr { pad: 3, ack_req: true, ..bth(Opcode::Rc(Operation::SendOnly), 0x123, 0xFF_FFFE) };
     let headers = Headers::new(ip("192.0.2.1", "192.0.2.2", 0x02), 0xC123, bth);
     both_ways(V1, link(EtherType::IPV4), headers, b"hello", Some(0x1234));
 }
 
+/// Report H14.
 #[test]
+// rule: wire.reth, wire.imm
 fn v2_write_only_imm_over_ipv6() {
     let ip = IpRepr { flow_label: 0x12345, hop_limit: 63, ..ip("2001:db8::1", "2001:db8::2", 0x68) };
     let bth = BthRepr { solicited: true, ack_req: true, ..bth(Opcode::Rc(Operation::WriteOnlyImm), 0xAB_CDEF, 0) };
@@ -83,7 +87,9 @@ fn v2_write_only_imm_over_ipv6() {
     both_ways(V2, link(EtherType::IPV6), headers, &[1, 2, 3, 4], None);
 }
 
+/// Report H14.
 #[test]
+// rule: wire.cnp
 fn v3_cnp() {
     let headers = Headers::cnp(ip("192.0.2.2", "192.0.2.1", 0xC2), 0xC001, PKey::DEFAULT, Qpn::new(0x123));
     both_ways(V3, link(EtherType::IPV4), headers, &[], Some(1));
@@ -94,7 +100,9 @@ fn v3_cnp() {
     assert!(Packet::new_checked(&frame[14..], &[]).unwrap().icrc_ok());
 }
 
+/// Report H14.
 #[test]
+// rule: wire.aeth
 fn v4_ack_behind_a_vlan_tag() {
     let mut headers = Headers::new(
         ip("192.0.2.2", "192.0.2.1", 0),
@@ -106,6 +114,7 @@ fn v4_ack_behind_a_vlan_tag() {
     both_ways(V4, tagged, headers, &[], Some(2));
 }
 
+/// Report H14.
 #[test]
 fn v5_send_only_made_by_rxe() {
     let link = Link {

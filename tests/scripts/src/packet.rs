@@ -214,7 +214,7 @@ fn flag(value: bool) -> String {
 }
 
 /// What must hold for any packet that a device sends: lengths, port, opcode and version (all checked by the parser), ICRC,
-/// reserved bits, pad, addresses, destination (IBTA 9.2, annex A17).
+/// reserved bits, pad, addresses, destination (IBTA, BTH and annex A17).
 pub fn check_frame(bytes: &[u8], ends: &Ends) -> Result<(), Vec<Mismatch>> {
     let packet = match Packet::new_checked(bytes, &[]) {
         Ok(packet) => packet,

@@ -191,7 +191,7 @@ impl<T: Target> Runner<'_, T> {
     fn delay_ns(&self, delay: Delay) -> u64 {
         match delay {
             Delay::Ns(ns) => ns,
-            // IBTA 9.7.6.1.3.
+            // IBTA, transport timer.
             Delay::Timeout(thousandths) => (4096u64 << self.timeout) * thousandths / 1000,
             Delay::Rnr(code) => RnrTimer::new(code).map_or(0, RnrTimer::ns),
         }

@@ -84,13 +84,14 @@ impl Ends {
         said(start(Some(&self.a.0), args))
     }
 
+    /// Starts `xroce` at the client's end; returns when it has said its first line.
+    pub fn start_client(&self, args: &[&str]) -> Server {
+        Server::started(start(Some(&self.a.0), args))
+    }
+
     /// Starts `xroce` at the server's end; returns when it has said its first line, behind which it listens.
     pub fn server(&self, args: &[&str]) -> Server {
-        let mut child = start(Some(&self.b.0), args);
-        let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut first = String::new();
-        out.read_line(&mut first).expect("text");
-        Server { child, out, first }
+        Server::started(start(Some(&self.b.0), args))
     }
 
     /// Runs the server with `args`, the client with `args` and the server's address; both must end well.
@@ -106,7 +107,7 @@ impl Ends {
     }
 }
 
-/// A server that runs.
+/// A command that runs, mostly the server's.
 pub struct Server {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
@@ -114,6 +115,13 @@ pub struct Server {
 }
 
 impl Server {
+    fn started(mut child: Child) -> Server {
+        let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut first = String::new();
+        out.read_line(&mut first).expect("text");
+        Server { child, out, first }
+    }
+
     /// Waits for its end.
     pub fn wait(mut self) -> Said {
         let code = finish(&mut self.child);
@@ -123,6 +131,18 @@ impl Server {
             err.read_to_string(&mut said.err).expect("text");
         }
         said
+    }
+
+    /// Whether it has not ended.
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("it can be waited for").is_none()
+    }
+
+    /// Sends it a signal by name: TERM, KILL.
+    pub fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status().expect("kill(1) runs");
+        assert!(sent.success(), "it runs");
     }
 
     /// Ends it at once, as a crash would.

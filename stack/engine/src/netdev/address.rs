@@ -54,7 +54,7 @@ impl InterfaceAddress {
         })
     }
 
-    /// The address as a GID; IPv4 is mapped, `::ffff:a.b.c.d` (IBTA annex A17.4.2).
+    /// The address as a GID; IPv4 is mapped, `::ffff:a.b.c.d` (IBTA annex A17).
     pub fn gid(&self) -> Gid {
         Gid::from_ip(self.address)
     }

@@ -35,6 +35,7 @@ impl Mac {
     ///
     /// # Errors
     /// The reason why not.
+    // rule: path.next-hop
     pub fn check_next_hop(self, own: Mac) -> Result<(), BadMac> {
         if self == Mac::ZERO {
             Err(BadMac::Zero)

@@ -124,6 +124,7 @@ impl Resolver {
     ///
     /// # Errors
     /// As [`Resolver::resolve`], but for [`ResolveError::NoAnswer`].
+    // rule: path.next-hop
     pub fn look_up(&self, src: Gid, dst: Gid) -> Result<Lookup, ResolveError> {
         let link = self.link()?;
         let unicast = match self.way(&link, src, dst)? {
@@ -290,6 +291,7 @@ fn check_destination(dst: Gid) -> Result<(), ResolveError> {
 
 /// Keeps link-local addresses on their link (RFC 4291 2.5.6): as source or destination of a routed packet they are
 /// useless beyond the first router.
+// rule: path.link-local
 fn check_scope(link: &LinkFacts, src: Gid, dst: Gid, unicast: Unicast) -> Result<(), ResolveError> {
     let Some(gateway) = unicast.gateway else { return Ok(()) };
     match [dst, src].into_iter().find(|gid| is_link_local(gid.to_ip())) {

@@ -44,6 +44,7 @@ fn answer(table: &mut PathTable, outcome: &Result<Lookup, ResolveError>, now: In
     due.len()
 }
 
+/// Report H40.
 #[test]
 fn headers_are_ethernet_with_a_tag_where_there_is_a_vlan() {
     let now = Instant::now();
@@ -151,6 +152,7 @@ fn a_forgotten_neighbour_is_used_on_while_the_kernel_asks_again() {
     assert_eq!(wire(&table, id)[..6], OTHER.0);
 }
 
+/// Report H09.
 #[test]
 fn mac_addresses_nobody_else_has_close_the_path() {
     for mac in [Mac::ZERO, Mac([0xff; 6]), OWN] {

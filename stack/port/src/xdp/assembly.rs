@@ -109,6 +109,7 @@ mod tests {
         assert_eq!((frames, back, dropped), (vec![(4, None)], vec![0, 1, 2, 3], drops(1, 0)));
     }
 
+    /// Report H37.
     #[test]
     fn an_odd_descriptor_alone_is_ignored() {
         let (frames, back, dropped) = assemble(&[(0, false, false), (60, true, false)]);

@@ -163,6 +163,7 @@ impl Chunks {
 mod tests {
     use super::*;
 
+    /// Report H38.
     #[test]
     fn a_round_of_every_hand_over_adds_up() {
         let mut chunks = Chunks::new(2, 5);

@@ -31,6 +31,7 @@ fn sizes_are_granted_or_refused() {
 }
 
 #[test]
+// rule: wc.fifo
 fn poll_gives_the_oldest_first_and_no_more_than_asked() {
     let cq = Cq::new(0, 8).unwrap();
     for id in 0..5 {
@@ -45,7 +46,9 @@ fn poll_gives_the_oldest_first_and_no_more_than_asked() {
     assert_eq!(cq.poll(&mut out), 0);
 }
 
+/// Report H26.
 #[test]
+// rule: wc.overrun
 fn exactly_full_is_fine_and_one_more_is_an_overrun_that_stays() {
     let cq = Cq::new(0, 4).unwrap();
     for round in 0..10 {
@@ -66,6 +69,7 @@ fn exactly_full_is_fine_and_one_more_is_an_overrun_that_stays() {
 }
 
 #[test]
+// rule: wc.arm
 fn an_armed_queue_notifies_once() {
     let cq = Cq::new(0, 8).unwrap();
     assert_eq!(cq.push(wc(1, 0), true), Push::Quiet);
@@ -369,7 +373,9 @@ fn a_slow_producer_cannot_hide_a_solicited_completion_for_ever() {
 
 /// All orders in which the steps of two pushes (claim, publish, look whether to wake) and of a sleeper (arm, poll until
 /// empty) can fall: a solicited completion is polled or wakes, whatever an unsolicited one beside it does.
+/// Report H27.
 #[test]
+// rule: wc.arm
 fn no_order_of_steps_loses_a_wake_up() {
     const STEPS: [usize; 3] = [3, 3, 2];
     let mut orders = vec![vec![]];

@@ -61,7 +61,7 @@ pub enum RegError {
         /// The flags in question.
         bits: u32,
     },
-    /// The peer may not write where our own side may not (IBTA 10.6.3).
+    /// The peer may not write where our own side may not (IBTA, memory access).
     #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE")]
     NeedsLocalWrite,
 }
@@ -94,7 +94,7 @@ pub enum LocalError {
     MissingRight(Lkey),
 }
 
-/// Why the peer may not do what it asked for. It is answered with NAK remote access error (IBTA 9.7.5.2).
+/// Why the peer may not do what it asked for. It is answered with NAK remote access error (IBTA, NAK).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RemoteError {
     /// The key leads to nothing.

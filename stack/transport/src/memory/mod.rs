@@ -152,6 +152,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`DeregError::UnknownKey`]. A key that the peer has invalidated is still good here.
+    // rule: mem.dereg
     pub fn deregister(&self, lkey: Lkey) -> Result<Grace, DeregError> {
         let mut control = self.control();
         let (index, _) = self.record(&mut control, lkey).ok_or(DeregError::UnknownKey { lkey })?;
@@ -192,8 +193,9 @@ impl Memory {
     /// A piece of local memory named by an SGE, for reading or (`write`) writing. A length of 0 is good with any key.
     ///
     /// # Errors
-    /// See [`LocalError`]; the first check that fails decides: key, domain, range, right (IBTA 10.6.3).
+    /// See [`LocalError`]; the first check that fails decides: key, domain, range, right (IBTA, memory access).
     #[inline]
+    // rule: mem.key, mem.domain, mem.range, mem.right, mem.zero
     pub fn local(&self, pd: Pd, addr: u64, len: u32, lkey: Lkey, write: bool) -> Result<MemRef, LocalError> {
         if len == 0 {
             return Ok(MemRef::EMPTY);
@@ -208,11 +210,13 @@ impl Memory {
     }
 
     /// A piece of memory named by the peer, with all rights in `need`. A length of 0 is good with any key and address:
-    /// an operation of no bytes does not look at them (IBTA 9.4.3, 9.4.4).
+    /// an operation of no bytes does not look at them (IBTA 9.4.4).
     ///
     /// # Errors
     /// See [`RemoteError`]; the first check that fails decides: key, domain, range, right.
     #[inline]
+    // rule: mem.key, mem.domain, mem.range, mem.right, mem.zero, rc.resp.key, rc.resp.key.domain, rc.resp.key.range
+    // rule: rc.resp.key.right
     pub fn remote(&self, pd: Pd, va: u64, len: u32, rkey: Rkey, need: Access) -> Result<MemRef, RemoteError> {
         if len == 0 {
             return Ok(MemRef::EMPTY);
@@ -226,11 +230,12 @@ impl Memory {
         Ok(MemRef::within(base, offset, len as usize))
     }
 
-    /// Kills a key at the peer's request (SEND with invalidate, IBTA 9.4.1.1). Every later access with it fails; the
+    /// Kills a key at the peer's request (SEND with invalidate). Every later access with it fails; the
     /// region stays registered until its owner deregisters it.
     ///
     /// # Errors
     /// See [`InvalidateError`].
+    // rule: mem.invalidate
     pub fn invalidate_remote(&self, pd: Pd, rkey: Rkey) -> Result<(), InvalidateError> {
         let slot = self.slot(rkey.0).ok_or(InvalidateError::UnknownKey(rkey))?;
         let access = slot.rights(pd).ok_or(InvalidateError::WrongPd(rkey))?;
@@ -360,6 +365,7 @@ fn check(region: &Region, iova: Option<u64>, access: Access) -> Result<u64, RegE
     Ok(iova)
 }
 
+// rule: mem.right
 fn check_access(access: Access) -> Result<(), RegError> {
     let unsupported = access.bits() & (!Access::all().bits() | Access::MW_BIND.bits());
     if unsupported != 0 {

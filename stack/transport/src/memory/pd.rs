@@ -1,4 +1,4 @@
-//! Protection domains: the wall between programs on one device (IBTA 10.2.3).
+//! Protection domains: the wall between programs on one device (IBTA, protection domains).
 //!
 //! In: calls to make, hold and free domains. Out: handles that do not come back for a long while once freed.
 #![forbid(unsafe_code)]

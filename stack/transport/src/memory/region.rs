@@ -103,7 +103,7 @@ impl MemRef {
     }
 
     /// Adds to the word that the piece is, wrapping, and gives the old word; both in host byte order. Atomic against all
-    /// other atomics on this word, the host's own included (IBTA 9.4.5 asks for less).
+    /// other atomics on this word, the host's own included (the specification asks for less).
     ///
     /// `None` if the piece is not 8 bytes on an 8-byte boundary of the host's memory.
     #[inline]
@@ -114,6 +114,7 @@ impl MemRef {
     /// Writes `swap` to the word that the piece is if it equals `compare`; gives the old word. Otherwise like
     /// [`atomic_fetch_add`](MemRef::atomic_fetch_add).
     #[inline]
+    // rule: mem.atomic
     pub fn atomic_cmp_swap(&self, compare: u64, swap: u64) -> Option<u64> {
         self.with_word(|word| match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(old) | Err(old) => old,
@@ -184,6 +185,7 @@ mod tests {
     }
 
     #[test]
+    // rule: mem.atomic
     fn atomics_need_one_aligned_word() {
         let mut words = [0u64; 2];
         let base: *mut u8 = words.as_mut_ptr().cast();

@@ -29,6 +29,7 @@ fn words<const N: usize>() -> [AtomicU64; N] {
 }
 
 #[test]
+// rule: mem.key, mem.domain, mem.right
 fn a_key_is_good_for_its_region_its_domain_and_its_rights() {
     let bytes = words::<4>();
     let memory = memory(4);
@@ -55,6 +56,7 @@ fn a_key_is_good_for_its_region_its_domain_and_its_rights() {
 }
 
 #[test]
+// rule: mem.right
 fn each_remote_right_stands_for_itself() {
     let bytes = words::<1>();
     let memory = memory(16);
@@ -72,6 +74,7 @@ fn each_remote_right_stands_for_itself() {
 }
 
 #[test]
+// rule: mem.zero
 fn zero_bytes_need_no_key() {
     let memory = memory(1);
     let pd = memory.alloc_pd().unwrap();
@@ -82,6 +85,7 @@ fn zero_bytes_need_no_key() {
 }
 
 #[test]
+// rule: mem.range
 fn the_end_of_the_address_space_is_out_of_bounds() {
     let bytes = words::<1>();
     let memory = memory(4);
@@ -145,6 +149,7 @@ fn a_domain_is_busy_while_regions_or_others_hold_it() {
 }
 
 #[test]
+// rule: mem.invalidate
 fn an_invalidated_key_is_dead_for_all_but_its_owner() {
     let bytes = words::<1>();
     let memory = memory(4);
@@ -228,6 +233,7 @@ fn an_invalidated_region_comes_back_under_another_key() {
 /// One region after the other, until every generation of every slot in use has come up: no key twice, and every stale key
 /// (all of the last rounds, tried again and again) leads to nothing.
 #[test]
+// rule: mem.key
 fn a_stale_key_stays_dead_through_all_generations() {
     let bytes = words::<1>();
     let memory = memory(1);
@@ -291,6 +297,7 @@ fn the_table_grows_to_many_regions_without_moving() {
 proptest! {
     /// Bounds against arithmetic in 128 bits, which cannot wrap.
     #[test]
+    // rule: mem.range
     fn bounds_are_exact(
         len in 1usize..=256,
         iova in prop_oneof![
@@ -338,6 +345,7 @@ proptest! {
 /// reader that ever sees poison behind a key it could look up has been let down. Every other look-up is held until the
 /// region has been deregistered under it, so that the window is met for sure; the others race for it.
 #[test]
+// rule: mem.dereg
 fn memory_outlives_every_reader_that_could_look_it_up() {
     const GOOD: u64 = 0x600D_600D_600D_600D;
     const POISON: u64 = 0xDEAD_DEAD_DEAD_DEAD;

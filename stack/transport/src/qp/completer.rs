@@ -1,4 +1,4 @@
-//! The completer: what responses do to the requests on the wire (IBTA 9.7.5.2, 9.7.6).
+//! The completer: what responses do to the requests on the wire (IBTA, requester).
 //!
 //! In: ACKs, NAKs, READ and atomic responses, the ACK timer. Out: completions of requests that are done, and a
 //! [`Verdict`]: whether the requester goes back, waits, or the oldest request has failed.
@@ -22,10 +22,11 @@ use crate::wc::{Wc, WcDetail, WcOpcode, WcStatus};
 use crate::wq::{SqConsumer, WqePos};
 use crate::wr::{SendFlags, SendOp};
 
-/// The value of `rnr_retry` that means "for ever" (IBTA 9.7.5.2.8). `retry_cnt` has no such value.
+/// The value of `rnr_retry` that means "for ever" (IBTA, RNR NAK). `retry_cnt` has no such value.
+// rule: rc.req.rnr.forever
 const RNR_RETRY_INFINITE: u8 = 7;
 
-/// The ACK timer doubles with each timeout in a row up to this power of two: 4T, the most that IBTA 9.7.6.1.3 allows.
+/// The ACK timer doubles with each timeout in a row up to this power of two: 4T, the most there may be.
 const MAX_BACKOFF_SHIFT: u32 = 2;
 
 /// How many ACK timeouts a responder that is still sending what it was asked before may keep us waiting without progress.
@@ -80,8 +81,9 @@ pub(crate) struct Completer {
 
 impl Completer {
     /// Settings from RTR to RTS; counters start full.
+    // rule: rc.req.timer, rc.req.timer.off
     pub(crate) fn configure(&mut self, timeout: u8, retry_cnt: u8, rnr_retry: u8) {
-        // IBTA 9.7.6.1.3 with the 5-bit code of LocalAckTimeout; 0 switches the timer off.
+        // The 5-bit code of the local ACK timeout; 0 switches the timer off.
         self.timeout_ns = if timeout == 0 { 0 } else { 4096 << timeout };
         (self.retry_cnt, self.rnr_retry) = (retry_cnt, rnr_retry);
         (self.retries_left, self.rnr_left) = (retry_cnt, rnr_retry);
@@ -117,7 +119,8 @@ impl Completer {
         }
     }
 
-    /// The ACK timer, if it has expired: resend from the oldest unacknowledged PSN, or give up (IBTA 9.7.6.1.3).
+    /// The ACK timer, if it has expired: resend from the oldest unacknowledged PSN, or give up (IBTA, transport timer).
+    // rule: rc.req.timer, rc.req.timer.backoff, rc.req.timer.resend
     pub(crate) fn handle_timeout(&mut self, now: Instant, p: &mut Completing<'_>) -> Verdict {
         if self.ack_deadline.is_none_or(|at| at > now) {
             return Verdict::Done;
@@ -127,7 +130,7 @@ impl Completer {
             return Verdict::Done;
         }
         p.counters.local_ack_timeout_err += 1;
-        // The timer may run T to 4T (IBTA 9.7.6.1.3). A peer that is slow to answer gets more time with each resend, so that
+        // The timer may run T to 4T. A peer that is slow to answer gets more time with each resend, so that
         // resends do not add up at it.
         self.timeouts = (self.timeouts + 1).min(MAX_BACKOFF_SHIFT);
         self.restarted_at = None;
@@ -135,6 +138,7 @@ impl Completer {
     }
 
     /// A packet with an AETH and nothing else: ACK or NAK.
+    // rule: rc.req.ack.stale, rc.req.ack.ghost, rc.req.ack.unasked, rc.req.ack.reserved, rc.req.credits.late
     pub(crate) fn handle_ack(
         &mut self,
         psn: Psn,
@@ -144,7 +148,7 @@ impl Completer {
     ) -> Verdict {
         let outstanding = p.requester.outstanding(p.unacked);
         if !outstanding.contains(psn) {
-            // The newest acknowledged PSN once more may still bring credits (IBTA 9.7.7.2.5).
+            // The newest acknowledged PSN once more may still bring credits (IBTA, unsolicited acknowledge).
             if psn.next() == p.unacked.una()
                 && let Syndrome::Ack { credits } = aeth.syndrome
             {
@@ -172,6 +176,7 @@ impl Completer {
     }
 
     /// A READ response packet: placed by PSN, whatever its opcode says about its position.
+    // rule: rc.req.read.order, rc.req.read.opcode, rc.req.read.length
     pub(crate) fn handle_read_response(
         &mut self,
         packet: &Packet<'_>,
@@ -211,6 +216,7 @@ impl Completer {
     }
 
     /// The response to an atomic: the original value goes to the request's buffer.
+    // rule: rc.req.atomic, rc.req.ack.by-response
     pub(crate) fn handle_atomic_response(
         &mut self,
         packet: &Packet<'_>,
@@ -240,6 +246,7 @@ impl Completer {
 
     /// Completes what lies before the request that `psn` belongs to, so that this one is the oldest. Fails if the
     /// response is stale or a ghost, skips an unanswered request, or answers another kind of request.
+    // rule: rc.req.ack.by-response, rc.req.read.gap, rc.req.read.kind
     fn reach(
         &mut self,
         psn: Psn,
@@ -273,6 +280,7 @@ impl Completer {
 
     /// Everything before `end` is acknowledged by something that is not its own response. Completes the SENDs and
     /// WRITEs in it; returns where it met a READ or atomic that is still unanswered.
+    // rule: rc.req.ack.coalesced, rc.req.ack.middle, rc.req.ack.implied-nak, rc.req.msn
     fn acknowledge(&mut self, end: Psn, p: &mut Completing<'_>, ctx: &mut Context<'_>) -> Option<Psn> {
         let before = p.unacked.una();
         let mut gap = None;
@@ -298,7 +306,8 @@ impl Completer {
         gap
     }
 
-    /// Newly acknowledged: retry counters are full again and the timer starts anew (IBTA 9.7.6.1.3).
+    /// Newly acknowledged: retry counters are full again and the timer starts anew (IBTA, transport timer).
+    // rule: rc.req.timer.restart, rc.req.retry.restored
     fn progress(&mut self, p: &mut Completing<'_>, now: Instant) {
         if !mutation::is(Mutation::RetriesNotRestored) {
             (self.retries_left, self.rnr_left) = (self.retry_cnt, self.rnr_retry);
@@ -313,6 +322,7 @@ impl Completer {
 
     /// A READ response that is none we wait for: the responder is still busy with what it was asked before. What we asked
     /// since then comes behind that, so the timer begins again; asking once more would only make the queue longer.
+    // rule: rc.req.timer.patience
     fn sign_of_life(&mut self, now: Instant) {
         if self.ack_deadline.is_some() {
             let ends = *self.patience_ends.get_or_insert(now.add_ns(self.timeout_ns * PATIENCE));
@@ -326,13 +336,15 @@ impl Completer {
         success(p, ctx, entry.wqe);
     }
 
-    /// A response came for something behind an unanswered request: its response was lost (IBTA 9.7.5.2.4).
+    /// A response came for something behind an unanswered request: its response was lost (IBTA, implied NAK).
+    // rule: rc.req.ack.implied-nak
     fn implied_nak(&mut self, gap: Psn, p: &mut Completing<'_>) -> Verdict {
         p.counters.implied_nak_seq_err += 1;
         self.retry(gap, p)
     }
 
     /// Goes back to `psn` at the price of one retry, unless that was done already and nothing has changed since.
+    // rule: rc.req.retry, rc.req.retry.seven, rc.req.nak-seq.once
     fn retry(&mut self, psn: Psn, p: &mut Completing<'_>) -> Verdict {
         if self.restarted_at == Some(psn) || self.rnr_wait_for.is_some() {
             return Verdict::Dropped(DropReason::NakIgnored);
@@ -351,7 +363,9 @@ impl Completer {
         Verdict::GoBack { psn, not_before: None }
     }
 
-    /// NAK with a code (IBTA 9.7.5.2.8). It acknowledges what lies before its PSN.
+    /// NAK with a code (IBTA, NAK codes). It acknowledges what lies before its PSN.
+    // rule: rc.req.nak-seq, rc.req.nak-seq.progress, rc.req.nak.fatal, rc.req.nak.read, rc.req.nak.unknown
+    // rule: rc.req.rnr.behind
     fn nak(&mut self, psn: Psn, code: NakCode, syndrome: u8, p: &mut Completing<'_>, ctx: &mut Context<'_>) -> Verdict {
         let status = match code {
             NakCode::PsnSequenceError => None,
@@ -386,7 +400,8 @@ impl Completer {
         }
     }
 
-    /// Receiver not ready (IBTA 9.7.5.2.8): wait at least the coded time, then send again from `psn`.
+    /// Receiver not ready (IBTA, RNR NAK): wait at least the coded time, then send again from `psn`.
+    // rule: rc.req.rnr, rc.req.rnr.position, rc.req.rnr.retry, rc.req.rnr.second
     fn rnr_nak(&mut self, psn: Psn, timer: RnrTimer, p: &mut Completing<'_>, ctx: &mut Context<'_>) -> Verdict {
         p.counters.rcvd_rnr_err += 1;
         if let Some(gap) = self.acknowledge(psn, p, ctx) {
@@ -426,6 +441,7 @@ pub(crate) fn wc_opcode(op: &SendOp) -> WcOpcode {
 }
 
 /// The request at `pos`, the oldest of its queue, is done: a completion if it was asked for, and its place is free.
+// rule: rc.req.unsignaled
 pub(crate) fn success(p: &mut Completing<'_>, ctx: &mut Context<'_>, pos: WqePos) {
     p.counters.rdma_sends += 1;
     let wqe = p.sq.wqe(pos);

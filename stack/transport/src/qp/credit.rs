@@ -1,4 +1,4 @@
-//! End-to-end credits as the requester honours them (IBTA 9.7.7.2).
+//! End-to-end credits as the requester honours them (IBTA, end-to-end credits).
 //!
 //! In: credits and MSN of received AETHs, requests as they start. Out: whether a request that takes a RECV may start.
 
@@ -16,6 +16,7 @@ pub(crate) struct Credits {
 impl Credits {
     /// An AETH with an ACK syndrome arrived. What was granted is not taken back: one that says less was sent earlier, or
     /// does not know yet of WRITEs and READs on their way, which have raised the limit.
+    // rule: rc.req.credits.unlimited
     pub(crate) fn granted(&mut self, msn: Msn, code: u8) {
         let new = credit::credits(code).map(|n| msn.add(n));
         self.limit = match (self.limit, new) {
@@ -25,6 +26,7 @@ impl Credits {
     }
 
     /// The next request is within the limit, or the one probe beyond it.
+    // rule: rc.req.credits
     pub(crate) fn allow(&self) -> bool {
         self.limit.is_none_or(|limit| {
             let ahead = (self.ssn.wrapping_add(1).wrapping_sub(limit.value())) & 0xFF_FFFF;
@@ -34,6 +36,7 @@ impl Credits {
     }
 
     /// A request started. One that needs no RECV uses no credit, so it takes the limit along.
+    // rule: rc.req.credits.write
     pub(crate) fn started(&mut self, takes_recv: bool) {
         self.ssn = (self.ssn + 1) & 0xFF_FFFF;
         if !takes_recv {

@@ -1,5 +1,5 @@
 //! How a queue pair fails: one request with a status of its own, everything behind it flushed in order
-//! (IBTA 10.3.1.5, 10.10.2.2).
+//! (IBTA, ERR state).
 
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::wc::{Wc, WcDetail, WcOpcode, WcStatus};
 
 impl Qp {
     /// The oldest send request ends with `status`. RC goes to ERR; on UC only the send queue does (SQE).
+    // rule: rc.req.flush, uc.sqe
     pub(super) fn fail_oldest(&mut self, status: WcStatus, psn: Psn, syndrome: u8, ctx: &mut Context<'_>) {
         let wqe = match self.unacked.pop() {
             Some(entry) => Some(entry.wqe),
@@ -43,6 +44,7 @@ impl Qp {
 
     /// To ERR: timers stop, everything posted is flushed. `answer`: the NAK that waits, and what waits before it, still
     /// leaves.
+    // rule: rc.resp.fatal, qp.err
     pub(super) fn enter_error(&mut self, ctx: &mut Context<'_>, answer: bool) {
         self.set_state(QpState::Err);
         self.flush_sends(ctx);
@@ -66,6 +68,7 @@ impl Qp {
     }
 
     /// Every send request that is on the wire, staged or posted ends with a flush error, oldest first.
+    // rule: rc.req.flush, qp.err, qp.sqe
     pub(super) fn flush_sends(&mut self, ctx: &mut Context<'_>) {
         self.completer.reset();
         let flushed = (self.qpn, Qp::FLUSHED);

@@ -1,5 +1,5 @@
 //! A message on its way in, the same for RC and UC: opcode order, lengths, rights, and where its bytes go
-//! (IBTA 9.7.4.1, 9.8.2.2).
+//! (IBTA, responder).
 //!
 //! In: request packets that are next in order. Out: bytes in memory and RECV completions, or a [`Refusal`]. What a
 //! refusal means (a NAK or silence) is the caller's.
@@ -50,7 +50,8 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// The status of the RECV that was in use, if the responder fails for this (IBTA 10.10.3).
+    /// The status of the RECV that was in use, if the responder fails for this (IBTA, completion errors).
+    // rule: rc.resp.recv-fault, uc.local-fault
     pub(crate) fn recv_status(self) -> WcStatus {
         match self {
             Refusal::RecvTooShort => WcStatus::LocLenErr,
@@ -110,7 +111,8 @@ impl Inbound {
         if operation.is_send() { self.send(operation, packet, r, ctx) } else { self.write(operation, packet, r, ctx) }
     }
 
-    /// The opcode may come after what came before (IBTA 9.7.4.1.1).
+    /// The opcode may come after what came before (IBTA, opcode sequence).
+    // rule: rc.resp.order
     pub(crate) fn follows(&self, operation: Operation) -> bool {
         match self.open {
             None => operation.begins_message(),
@@ -119,6 +121,7 @@ impl Inbound {
         }
     }
 
+    // rule: rc.resp.rnr, rc.resp.rnr.one-recv, rc.resp.length.recv, rc.resp.inv, rc.resp.inv.refused, rx.order
     fn send(
         &mut self,
         operation: Operation,
@@ -156,6 +159,8 @@ impl Inbound {
         Ok(true)
     }
 
+    // rule: rc.resp.rnr.write-imm, rc.resp.qp-right, rc.resp.length.message, rc.resp.key.again, rc.resp.key.right
+    // rule: rc.resp.key.domain, uc.write.partial, uc.write-imm, uc.zero-length
     fn write(
         &mut self,
         operation: Operation,
@@ -166,7 +171,7 @@ impl Inbound {
         if !r.access.contains(Access::REMOTE_WRITE) && !mutation::is(Mutation::QpRightsIgnored) {
             return Err(Refusal::InvalidRequest);
         }
-        // Before anything is written: no RECV means that nothing has happened (IBTA 9.7.5.2.8).
+        // Before anything is written: no RECV means that nothing has happened (IBTA, RNR NAK).
         if operation.has_imm() && r.rq.front().is_none() {
             return Err(Refusal::NotReady);
         }
@@ -206,7 +211,8 @@ impl Inbound {
     }
 }
 
-/// The payload has a length that its opcode allows, and the pad that the length asks for (IBTA 9.7.4.1.6).
+/// The payload has a length that its opcode allows, and the pad that the length asks for (IBTA, length validation).
+// rule: rc.resp.length.packet, rc.resp.length.pad
 fn packet_length_fits(operation: Operation, packet: &Packet<'_>, mtu: PathMtu) -> Result<usize, Refusal> {
     let len = packet.payload_len();
     let mtu = mtu.bytes();
@@ -220,6 +226,7 @@ fn packet_length_fits(operation: Operation, packet: &Packet<'_>, mtu: PathMtu) -
 }
 
 /// The RECV at the front is done: fills in what every such completion has.
+// rule: rc.resp.recv, rc.resp.solicited, uc.recv
 fn complete_recv(r: &mut Receiving<'_>, ctx: &mut Context<'_>, mut wc: Wc, packet: &Packet<'_>) {
     let Some(recv) = r.rq.front() else { return };
     wc.wr_id = recv.wr_id;

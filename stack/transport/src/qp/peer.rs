@@ -24,6 +24,7 @@ impl Peer {
     }
 
     /// Headers of a packet to the peer: no extension header, AckReq and SE clear, M as hardware sends it.
+    // rule: tx.headers, rc.resp.ack.fields
     pub(crate) fn headers(&self, opcode: Opcode, psn: Psn) -> Headers {
         Headers {
             ip: IpRepr {

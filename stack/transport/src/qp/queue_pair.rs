@@ -216,8 +216,9 @@ impl Qp {
         matches!(&self.inward, Inward::Rc(responder) if !responder.responses.is_empty())
     }
 
-    /// A packet for this queue pair whose headers are well-formed. Checks in the order of IBTA 9.6.1: none of those
-    /// before the ICRC changes anything or answers.
+    /// A packet for this queue pair whose headers are well-formed. Checks in the order that the specification has: none
+    /// of those before the ICRC changes anything or answers.
+    // rule: rx.transport, rx.state, rx.address, rx.pkey, rx.icrc, qp.init, qp.rtr, qp.comm-est
     pub(crate) fn receive(&mut self, packet: &Packet<'_>, ctx: &mut Context<'_>) -> Result<(), DropReason> {
         let opcode = packet.opcode();
         let operation = match (self.kind, opcode) {
@@ -261,6 +262,7 @@ impl Qp {
         }
     }
 
+    // rule: rc.resp.fatal, rc.resp.fatal.event
     fn receive_request(
         &mut self,
         operation: Operation,
@@ -360,6 +362,7 @@ impl Qp {
     }
 
     /// Work was posted. Only the error states have to act at once.
+    // rule: qp.err, qp.sqe
     pub(crate) fn doorbell(&mut self, ctx: &mut Context<'_>) {
         match self.state {
             QpState::Err if mutation::is(Mutation::LatePostsNotFlushed) => {}
@@ -373,6 +376,7 @@ impl Qp {
     }
 
     /// Writes the next request packet.
+    // rule: uc.no-answer
     pub(crate) fn poll_request<S: TxSink>(&mut self, ctx: &mut Context<'_>, sink: &mut S) -> Polled {
         let Some(peer) = self.peer.filter(|_| matches!(self.state, QpState::Rts | QpState::Sqd)) else {
             return Polled::Idle;
@@ -406,7 +410,8 @@ impl Qp {
         }
     }
 
-    /// UC: a packet counts as acknowledged, and a request as done, once it was handed to the port (IBTA 9.8.2.1).
+    /// UC: a packet counts as acknowledged, and a request as done, once it was handed to the port (IBTA, UC requester).
+    // rule: uc.done
     fn sent_unreliably(&mut self, ended: bool, peer: &Peer, ctx: &mut Context<'_>) {
         if !ended {
             return;
@@ -419,6 +424,7 @@ impl Qp {
     }
 
     /// Writes the next response packet. Goes on in ERR until the NAK that ended the connection has left.
+    // rule: rc.resp.read.vanishes
     pub(crate) fn poll_response<S: TxSink>(&mut self, ctx: &mut Context<'_>, sink: &mut S) -> Polled {
         let (Inward::Rc(responder), Some(peer)) = (&mut self.inward, self.peer) else { return Polled::Idle };
         let answering =
@@ -441,6 +447,7 @@ impl Qp {
     }
 
     /// SQD: all that was begun is acknowledged.
+    // rule: rc.req.sqd, qp.sqd
     pub(super) fn check_drained(&mut self, ctx: &mut Context<'_>) {
         if self.notify_drained && self.state == QpState::Sqd && self.unacked.is_empty() {
             self.notify_drained = false;

@@ -1,4 +1,4 @@
-//! The requester: which packet a queue pair sends next (IBTA 9.7.2, 9.7.3; UC: 9.8.2).
+//! The requester: which packet a queue pair sends next (IBTA, requester).
 //!
 //! In: posted work, acknowledged PSNs, orders to go back. Out: one request packet at a time, built from the work
 //! request and registered memory; nothing that was sent is kept, a retry builds it again.
@@ -24,7 +24,7 @@ use crate::wc::WcStatus;
 use crate::wq::{SendWqe, SqConsumer, WqePos};
 use crate::wr::{SendFlags, SendOp};
 
-/// PSNs that may be unacknowledged at most: half the space (IBTA 9.7.2).
+/// PSNs that may be unacknowledged at most: half the space (IBTA, PSN).
 const MAX_PSN_SPAN: u32 = 1 << 23;
 
 /// What sending needs to know of its queue pair.
@@ -110,6 +110,7 @@ impl Requester {
     }
 
     /// The wait is over if `now` has reached its end.
+    // rule: rc.req.rnr.not-shortened
     pub(crate) fn wait_ended(&mut self, now: Instant) -> bool {
         match self.not_before {
             Some(at) if at <= now => {
@@ -121,6 +122,7 @@ impl Requester {
     }
 
     /// Sends again from `psn` on, but nothing before `not_before`.
+    // rule: rc.req.timer.resend, rc.req.nak-seq, rc.req.rnr.position
     pub(crate) fn go_back(&mut self, unacked: &Unacked, psn: Psn, not_before: Option<Instant>) {
         if let Some(number) = unacked.find(psn).filter(|_| !mutation::is(Mutation::NoRewind)) {
             (self.next, self.cursor) = (psn, number);
@@ -155,6 +157,7 @@ impl Requester {
     }
 
     /// Writes the next packet, if there is one and it may go.
+    // rule: rc.req.psn, rc.req.segment.order
     pub(crate) fn poll<S: TxSink>(
         &mut self,
         qp: &Sending<'_>,
@@ -201,6 +204,7 @@ impl Requester {
     /// The last packet went without AckReq because the next request was to follow at once and ask, and now it does not (SQD,
     /// fewer credits, memory gone): steps back to that packet, to send it once more and ask; or further, if that one cannot be
     /// built any more either.
+    // rule: rc.req.ackreq
     fn ask_again(&mut self, qp: &Sending<'_>, unacked: &Unacked) -> bool {
         if qp.kind != QpType::Rc || (self.since_ack_req == 0 && !self.asking) {
             return false;
@@ -216,6 +220,7 @@ impl Requester {
 
     /// Takes the next posted request from the queue, if none is staged, and checks what can be checked before it starts.
     /// In SQD it is left where it is: what it needs may be made ready until then.
+    // rule: rc.req.psn.read, rc.req.local-fault, rc.req.max-rd-atomic.zero
     fn stage(&mut self, qp: &Sending<'_>, sq: &mut SqConsumer, ctx: &Context<'_>) {
         if self.staged.is_some() || !qp.may_start {
             return;
@@ -245,7 +250,8 @@ impl Requester {
         });
     }
 
-    /// The staged request may start now (IBTA 9.7.7.2 credits, 10.8.3.3 fence, 9.4.4 limits of READs and atomics).
+    /// The staged request may start now (IBTA: end-to-end credits; fence; 9.4.4, limits of READs and atomics).
+    // rule: rc.req.fence, rc.req.max-rd-atomic, rc.req.psn.span, rc.req.credits
     fn may_start(&self, staged: &Staged, qp: &Sending<'_>, unacked: &Unacked, ctx: &Context<'_>) -> bool {
         let span = psns(unacked.una(), unacked.end());
         let rd_atomics = unacked.rd_atomics();
@@ -271,12 +277,14 @@ impl Requester {
         u32::try_from(distance).map_or(0, |d| d.saturating_sub(unacked.read_psns()))
     }
 
+    // rule: rc.req.window
     fn window_open(&self, qp: &Sending<'_>, unacked: &Unacked, ctx: &Context<'_>) -> bool {
         let window = ctx.limits.window_packets + u32::from(mutation::is(Mutation::WindowOneTooMany));
         qp.kind == QpType::Uc || self.in_flight(unacked) < window
     }
 
     /// Writes the packet at `next`.
+    // rule: rc.req.inline
     fn transmit<S: TxSink>(
         &mut self,
         qp: &Sending<'_>,
@@ -334,7 +342,8 @@ impl Requester {
         Step::Sent { transmit, ended, again }
     }
 
-    /// AckReq on the last packet that can be sent now, every few packets, and before the window closes (IBTA 9.7.5.1.3).
+    /// AckReq on the last packet that can be sent now, every few packets, and before the window closes (IBTA, AckReq).
+    // rule: rc.req.ackreq, uc.no-answer
     fn wants_ack(&self, qp: &Sending<'_>, unacked: &Unacked, ctx: &Context<'_>, behind: Psn) -> bool {
         if qp.kind != QpType::Rc {
             return false;
@@ -350,6 +359,7 @@ impl Requester {
 }
 
 /// The headers of packet `index` of a request, and the length of its payload.
+// rule: rc.req.segment.headers, tx.solicited
 fn request_headers(
     qp: &Sending<'_>,
     wqe: &SendWqe<'_>,
@@ -398,7 +408,7 @@ fn request_headers(
     (headers, payload)
 }
 
-/// Whether SE has a meaning on this opcode: it ends a SEND or a WRITE with immediate (IBTA 9.2).
+/// Whether SE has a meaning on this opcode: it ends a SEND or a WRITE with immediate (IBTA, BTH).
 fn takes_recv_at_end(operation: Operation) -> bool {
     operation.is_send() || (operation.is_write() && operation.has_imm())
 }

@@ -1,4 +1,4 @@
-//! The RC responder: PSN order, duplicates, execution and what is answered (IBTA 9.7.4, 9.7.5.1).
+//! The RC responder: PSN order, duplicates, execution and what is answered (IBTA, responder, acknowledge messages).
 //!
 //! In: request packets whose headers, address and ICRC were found good. Out: effects in memory, RECV completions, and
 //! responses to send. A packet ahead of its turn is answered by one NAK, one behind by its old answer.
@@ -28,7 +28,7 @@ pub(crate) enum Handled {
     Fatal { reason: DropReason, recv: Option<WcStatus>, event: EventKind },
 }
 
-/// After a NAK the responder is silent until the expected PSN comes (IBTA 9.7.4.1.2).
+/// After a NAK the responder is silent until the expected PSN comes (IBTA, PSN sequence error).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Silence {
     No,
@@ -80,6 +80,7 @@ impl Responder {
     }
 
     /// A request packet.
+    // rule: rc.resp.psn, rc.resp.silence
     pub(crate) fn handle_request(
         &mut self,
         operation: Operation,
@@ -103,6 +104,7 @@ impl Responder {
     }
 
     /// One NAK for the first packet ahead; the rest is dropped silently.
+    // rule: rc.resp.nak-seq, rc.resp.silence
     fn ahead(&mut self, r: &mut Receiving<'_>) -> Handled {
         r.counters.out_of_seq_request += 1;
         if self.silence == Silence::No {
@@ -113,6 +115,7 @@ impl Responder {
         Handled::Dropped(DropReason::PsnAhead)
     }
 
+    // rule: rc.resp.not-offered
     fn execute(
         &mut self,
         operation: Operation,
@@ -133,6 +136,7 @@ impl Responder {
     }
 
     /// SEND or WRITE.
+    // rule: rc.resp.ack, rc.resp.msn
     fn message(
         &mut self,
         operation: Operation,
@@ -153,6 +157,7 @@ impl Responder {
         Ok(())
     }
 
+    // rule: rc.resp.msn, rc.resp.length.huge, rc.resp.key, rc.resp.key.range, rc.resp.zero-length
     fn read(&mut self, packet: &Packet<'_>, r: &mut Receiving<'_>, ctx: &mut Context<'_>) -> Result<(), Refusal> {
         let reth = packet.reth().ok_or(Refusal::InvalidRequest)?;
         self.may_execute(r, Access::REMOTE_READ)?;
@@ -187,6 +192,7 @@ impl Responder {
     }
 
     /// READs and atomics: between messages only, allowed on this queue pair, and within its resources.
+    // rule: rc.resp.order, rc.resp.qp-right, rc.resp.rd-atomic
     fn may_execute(&self, r: &Receiving<'_>, right: Access) -> Result<(), Refusal> {
         let right = r.access.contains(right) || mutation::is(Mutation::QpRightsIgnored);
         let allowed = right && self.max_dest_rd_atomic > 0;
@@ -196,7 +202,8 @@ impl Responder {
         Ok(())
     }
 
-    /// The NAK that a refusal is answered with; all but "not ready" end the connection (IBTA 9.7.5.2).
+    /// The NAK that a refusal is answered with; all but "not ready" end the connection (IBTA, NAK).
+    // rule: rc.resp.rnr, rc.resp.fatal.event
     fn refuse(&mut self, psn: Psn, refusal: Refusal, r: &mut Receiving<'_>) -> Handled {
         let (code, reason, event) = match refusal {
             Refusal::NotReady => {
@@ -220,7 +227,8 @@ impl Responder {
         Handled::Fatal { reason, recv: in_use.then(|| refusal.recv_status()), event }
     }
 
-    /// A request that was executed before: answered again, never executed again (IBTA 9.7.5.1.4).
+    /// A request that was executed before: answered again, never executed again (IBTA, duplicate requests).
+    // rule: rc.resp.dup.message, rc.resp.dup.no-ack, rc.resp.nak-seq.again
     fn duplicate(
         &mut self,
         operation: Operation,
@@ -259,6 +267,7 @@ impl Responder {
 }
 
 /// Carries out an atomic on the word it names; gives the old value.
+// rule: rc.resp.atomic, rc.resp.atomic.aligned
 fn change_word(
     operation: Operation,
     packet: &Packet<'_>,
@@ -266,7 +275,7 @@ fn change_word(
     ctx: &Context<'_>,
 ) -> Result<u64, Refusal> {
     let atomic = packet.atomic_eth().ok_or(Refusal::InvalidRequest)?;
-    // IBTA 9.4.5: the address is naturally aligned.
+    // IBTA, ATOMIC operations: the address is naturally aligned.
     if atomic.va % 8 != 0 {
         return Err(Refusal::InvalidRequest);
     }
@@ -280,6 +289,7 @@ fn change_word(
 }
 
 /// The syndrome of what succeeded: "no credits given", or what the free RECVs are worth.
+// rule: rc.resp.credits
 pub(crate) fn done(rq: &RqConsumer, ctx: &Context<'_>) -> Syndrome {
     Syndrome::Ack { credits: if ctx.credits { credit::code_for(rq.len()) } else { credit::UNLIMITED } }
 }

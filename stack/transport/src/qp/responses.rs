@@ -1,7 +1,7 @@
 //! Responses that wait to be sent, in the order of their requests, and what was answered before, for duplicates.
 //!
 //! In: what the responder decided. Out: one response packet at a time. READ data is read from memory when its packet is
-//! built; the results of atomics are kept, since a duplicate must not execute again (IBTA 9.4.5, 9.7.5.1.5).
+//! built; the results of atomics are kept, since a duplicate must not execute again (IBTA, ATOMIC operations, duplicate READs).
 
 use std::collections::VecDeque;
 
@@ -90,7 +90,7 @@ pub(crate) struct Answering<'a> {
     pub(crate) pd: Pd,
     /// The queue pair's own access flags.
     pub(crate) access: Access,
-    /// The syndrome of all that succeeded: every AETH but a NAK's says how many RECVs are free (IBTA 9.7.7.2), those of READ
+    /// The syndrome of all that succeeded: every AETH but a NAK's says how many RECVs are free (IBTA, end-to-end credits), those of READ
     /// and atomic responses too. Their MSN may be older than the count, which only says less: what came since has taken its
     /// RECV already.
     pub(crate) done: Syndrome,
@@ -121,6 +121,7 @@ pub(crate) struct Responses {
 impl Responses {
     /// Room for a peer with this many READs and atomics outstanding. What waits, and what is kept, stays: the peer may
     /// not have its answer yet. Of what is kept beyond the new room the oldest goes, as the peer goes on.
+    // rule: rc.resp.rd-atomic, rc.resp.bounded
     pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
         self.resources = match max_dest_rd_atomic {
             0 => 0,
@@ -150,6 +151,7 @@ impl Responses {
     }
 
     /// Requests up to `psn` are done. One ACK serves for all that wait, and a NAK that waits stays.
+    // rule: rc.resp.ack.coalesced, rc.resp.bounded
     pub(crate) fn acknowledge(&mut self, psn: Psn, msn: Msn) {
         let ack = Response::Acknowledge { psn, refusal: None, msn };
         match self.queue.back_mut() {
@@ -162,6 +164,7 @@ impl Responses {
 
     /// The request with `psn` is refused. The NAK acknowledges what lies before, so a waiting ACK is not needed, nor is
     /// a NAK that waits at the end: the newer one says as much.
+    // rule: rc.resp.ack.order
     pub(crate) fn nak(&mut self, psn: Psn, msn: Msn, syndrome: Syndrome) {
         self.drop_trailing_ack();
         let nak = Response::Acknowledge { psn, refusal: Some(syndrome), msn };
@@ -186,6 +189,7 @@ impl Responses {
     }
 
     /// A READ that was seen before, whole or from a later packet on. `false` if it is not remembered.
+    // rule: rc.resp.dup.read, rc.resp.dup.read.partial, rc.resp.dup.read.foreign, rc.resp.dup.read.restart
     pub(crate) fn read_again(&mut self, again: Read, mtu: PathMtu, msn: Msn) -> bool {
         let inside = |read: &Read| {
             let index = again.psn.distance_from(read.psn);
@@ -216,6 +220,7 @@ impl Responses {
     }
 
     /// An atomic that was executed before. `false` if its result is not kept any more.
+    // rule: rc.resp.dup.atomic, rc.resp.dup.atomic.old
     pub(crate) fn atomic_again(&mut self, psn: Psn, msn: Msn) -> bool {
         // The newest first: numbers come round, and one of the round before may still be kept.
         let Some(original) = self.saved.iter().rev().find_map(|s| match s {
@@ -233,6 +238,7 @@ impl Responses {
 
     /// The PSN up to which a duplicate SEND or WRITE with `psn` may be acknowledged: not past a READ or atomic behind
     /// it, whose response may be lost.
+    // rule: rc.resp.dup.past-read
     pub(crate) fn ack_limit(&self, psn: Psn, newest: Psn) -> Psn {
         if mutation::is(Mutation::AckPastRead) {
             return newest;
@@ -268,6 +274,7 @@ impl Responses {
     }
 
     /// Writes the next response packet.
+    // rule: rc.resp.ack.order, rc.resp.read.vanishes
     pub(crate) fn poll<S: TxSink>(&mut self, qp: &Answering<'_>, ctx: &Context<'_>, sink: &mut S) -> Reply {
         let Some(front) = self.queue.front().copied() else { return Reply::Idle };
         let peer = qp.peer;
@@ -294,6 +301,7 @@ impl Responses {
     }
 
     /// The next packet of the READ at the front cannot be built any more: a NAK takes its place.
+    // rule: rc.resp.dup.read.vanished
     fn refuse_read<S: TxSink>(
         &mut self,
         (psn, msn): (Psn, Msn),
@@ -309,7 +317,7 @@ impl Responses {
             return Reply::ReadFault;
         }
         // It was answered in full before, and its owner may rightly have taken the memory back since: a copy that comes late
-        // must end nothing here (IBTA 9.7.5.1.4). A peer that has its answer drops the NAK as stale; one that lost it learns why
+        // must end nothing here (IBTA, duplicate requests). A peer that has its answer drops the NAK as stale; one that lost it learns why
         // it gets none, and that what lies before was carried out.
         if let Some(front) = self.queue.front_mut() {
             *front = nak;

@@ -1,4 +1,4 @@
-//! How a message is cut into packets (IBTA 9.4, 9.7.5.1): sizes, counts and opcodes as functions of the position.
+//! How a message is cut into packets (IBTA, messages): sizes, counts and opcodes as functions of the position.
 //!
 //! In: the length of a message, the path MTU and the index of a packet in it. Out: that packet's offset, size, opcode.
 
@@ -6,12 +6,14 @@ use xroce_wire::{Operation, PathMtu};
 
 use crate::wr::SendOp;
 
-/// Packets (and so PSNs) that a message of `len` bytes takes: at least one (IBTA 9.7.2).
+/// Packets (and so PSNs) that a message of `len` bytes takes: at least one (IBTA, PSN).
+// rule: rc.req.zero-length
 pub(crate) fn packets(len: u32, mtu: PathMtu) -> u32 {
     len.div_ceil(mtu.bytes() as u32).max(1)
 }
 
 /// Bytes of packet `index` in a message of `len` bytes.
+// rule: rc.req.segment, uc.size
 pub(crate) fn payload_len(len: u32, mtu: PathMtu, index: u32) -> usize {
     let offset = u64::from(index) * mtu.bytes() as u64;
     (u64::from(len).saturating_sub(offset)).min(mtu.bytes() as u64) as usize
@@ -43,6 +45,7 @@ impl Position {
 }
 
 /// The opcode of a request packet. READs and atomics are one packet, whatever the position.
+// rule: rc.req.segment, uc.segment
 pub(crate) fn request(op: &SendOp, position: Position) -> Operation {
     use Operation::*;
     use Position::*;
@@ -68,6 +71,7 @@ pub(crate) fn request(op: &SendOp, position: Position) -> Operation {
 }
 
 /// The opcode of a packet of a READ response.
+// rule: rc.resp.read
 pub(crate) fn read_response(position: Position) -> Operation {
     match position {
         Position::First => Operation::ReadResponseFirst,

@@ -1,7 +1,7 @@
 //! Scatter/gather lists against registered memory.
 //!
 //! In: a list, an offset into the bytes it describes, and either room for payload or payload. Out: copied bytes, or the
-//! fault of the entry that did not hold (IBTA 10.7.3: local protection error).
+//! fault of the entry that did not hold (local protection error).
 
 use crate::emit::PayloadWriter;
 use crate::memory::{LocalError, Memory, Pd};

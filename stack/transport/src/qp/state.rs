@@ -1,4 +1,4 @@
-//! The state machine of a queue pair, as data (IBTA 10.3.1; attribute sets of the Modify Queue Pair verb, 11.2.5.2).
+//! The state machine of a queue pair, as data (IBTA, queue pair states; attribute sets: 11.2.5.2).
 //!
 //! In: a state and the attributes of a modify call. Out: the state it leads to, or what is wrong with the call. Nothing
 //! changes here: whoever owns the QP applies the attributes after [`check`] has passed them.
@@ -63,12 +63,14 @@ impl QpState {
         if (value as usize) < Self::ALL.len() { Some(Self::ALL[value as usize]) } else { None }
     }
 
-    /// Whether a RECV may be posted: from INIT on, also in ERR where it is flushed (IBTA 10.3.1).
+    /// Whether a RECV may be posted: from INIT on, also in ERR where it is flushed.
+    // rule: qp.posts
     pub const fn may_post_recv(self) -> bool {
         !matches!(self, QpState::Reset)
     }
 
-    /// Whether a send request may be posted: from RTS on; in SQD it waits, in SQE and ERR it is flushed (IBTA 10.3.1).
+    /// Whether a send request may be posted: from RTS on; in SQD it waits, in SQE and ERR it is flushed.
+    // rule: qp.posts
     pub const fn may_post_send(self) -> bool {
         matches!(self, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err)
     }
@@ -338,6 +340,7 @@ const fn step(from: QpState, to: QpState, rc: Option<Attrs>, uc: Option<Attrs>) 
 }
 
 /// Every step there is; what is not here is not permitted.
+// rule: qp.required, qp.optional, qp.steps
 pub const TRANSITIONS: &[Transition] = {
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
     &[
@@ -436,6 +439,7 @@ pub enum ModifyError {
 ///
 /// # Errors
 /// See [`ModifyError`]; missing attributes are named before those that are too many, and both before values.
+// rule: qp.required, qp.not-permitted, qp.steps
 pub fn check(kind: QpType, current: QpState, attr: &QpAttr) -> Result<QpState, ModifyError> {
     let (from, to) = (current, attr.qp_state.unwrap_or(current));
     let line = TRANSITIONS.iter().find(|line| line.from == from && line.to == to);
@@ -458,8 +462,9 @@ pub fn check(kind: QpType, current: QpState, attr: &QpAttr) -> Result<QpState, M
     Ok(to)
 }
 
+// rule: qp.ranges
 fn check_values(attr: &QpAttr) -> Result<(), ModifyError> {
-    // The widths of the fields: IBTA 11.2.5.2 (attributes), 9.7.6.1.3 (timeout), 9.7.5.2.8 (RNR timer).
+    // The widths of the fields: IBTA 11.2.5.2 (attributes), local ACK timeout, RNR NAK timer.
     in_range("timeout", attr.timeout, 0, 31)?;
     in_range("retry_cnt", attr.retry_cnt, 0, 7)?;
     in_range("rnr_retry", attr.rnr_retry, 0, 7)?;

@@ -107,6 +107,7 @@ fn matrix() -> impl Iterator<Item = (QpType, QpState, QpState)> {
         .flat_map(|kind| QpState::ALL.into_iter().flat_map(move |from| QpState::ALL.map(move |to| (kind, from, to))))
 }
 
+/// Report H41.
 #[test]
 fn the_whole_matrix_is_as_written() {
     let mut steps = 0;

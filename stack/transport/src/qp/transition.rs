@@ -73,7 +73,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Everything is forgotten, without completions; those not yet polled are gone too (IBTA 10.3.1.1).
+    /// Everything is forgotten, without completions; those not yet polled are gone too (IBTA, RESET state).
+    // rule: qp.reset, wc.reset
     fn reset(&mut self) {
         self.set_state(QpState::Reset);
         self.attr = QpAttr::default();
@@ -93,6 +94,7 @@ impl Qp {
     }
 
     /// Attributes that act at once, in whatever state they are allowed.
+    // rule: qp.optional, qp.sqd
     fn apply(&mut self, attr: &QpAttr, path: Option<QpPath>) {
         if let Some(access) = attr.qp_access_flags {
             self.access = access;

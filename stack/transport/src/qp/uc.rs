@@ -1,4 +1,4 @@
-//! The UC receiver: whole messages or nothing, without answers (IBTA 9.8.2.2).
+//! The UC receiver: whole messages or nothing, without answers (IBTA, UC responder).
 //!
 //! In: request packets whose headers, address and ICRC were found good. Out: effects in memory and RECV completions. A
 //! gap forgets the open message, and only that one: its RECV stays at the front of the queue for the next.
@@ -35,6 +35,7 @@ impl UcReceiver {
     }
 
     /// A request packet.
+    // rule: uc.gap, uc.psn, uc.duplicates, uc.begin-again, uc.orphan
     pub(crate) fn handle_request(
         &mut self,
         operation: Operation,
@@ -69,7 +70,8 @@ impl UcReceiver {
         }
     }
 
-    /// The message is dropped in silence; only a fault of our own is an error (IBTA 9.8.2.2.2).
+    /// The message is dropped in silence; only a fault of our own is an error (IBTA, UC responder errors).
+    // rule: uc.no-recv, uc.bad-key, uc.bad-length, uc.right, uc.local-fault
     fn refuse(&mut self, refusal: Refusal, r: &mut Receiving<'_>) -> Handled {
         let reason = match refusal {
             Refusal::InvalidRequest => DropReason::InvalidRequest,

@@ -9,7 +9,7 @@ use xroce_wire::Psn;
 
 use crate::wq::WqePos;
 
-/// How a request is answered, which decides what acknowledges it (IBTA 9.7.5.1).
+/// How a request is answered, which decides what acknowledges it (IBTA, acknowledgements).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     /// SEND and WRITE: any ACK at or behind its last PSN.

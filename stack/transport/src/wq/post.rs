@@ -48,6 +48,7 @@ impl SqProducer {
         if posted { Ok(()) } else { Err(PostError::QueueFull { depth: self.depth() }) }
     }
 
+    // rule: rc.req.max-rd-atomic.zero, uc.operations
     fn check_operation(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         let op = wr.op.name();
         let unknown = wr.flags.bits() & !SendFlags::all().bits();
@@ -69,6 +70,7 @@ impl SqProducer {
     }
 
     /// Checks pieces and lengths; gives the length of the message.
+    // rule: rc.req.inline, rc.req.local-fault
     fn check_data(&self, wr: &SendWr<'_>, max_msg: u64) -> Result<u32, PostError> {
         let (sges, pieces) = (wr.sges.len(), wr.inline.len());
         let inline = wr.flags.contains(SendFlags::INLINE);

@@ -70,6 +70,7 @@ fn every_operation_reads_as_it_was_posted() {
     }
 }
 
+/// Report H18.
 #[test]
 fn inline_bytes_are_gathered_at_post() {
     let (mut post, mut take) = send_queue(QpType::Uc, &CAP);
@@ -100,6 +101,7 @@ fn too_many_sges_are_refused() {
     refused(QpType::Rc, &wr(0, SendOp::Send, &[sge(0, 1); 4]), NO_LIMIT, want, "4 SGEs; this queue takes 3");
 }
 
+/// Report H18.
 #[test]
 fn inline_longer_than_the_capacity_is_refused() {
     let want = PostError::InlineTooLong { length: 41, max: 40 };
@@ -127,6 +129,7 @@ fn inline_bytes_and_sges_do_not_mix() {
     refused(QpType::Rc, &unflagged, NO_LIMIT, PostError::InlineMixed { sges: 0, pieces: 1 }, text);
 }
 
+/// Report H25.
 #[test]
 fn messages_end_at_the_limit_of_the_port_and_of_the_protocol() {
     let over = [sge(0, 1 << 20), sge(0, 1)];

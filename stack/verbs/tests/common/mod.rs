@@ -1,6 +1,8 @@
 //! Two devices in one process, joined by a wire in memory.
 #![allow(dead_code, reason = "every test uses its own part of this")]
 
+pub mod netns;
+
 use std::net::IpAddr;
 use std::time::Duration;
 use xroce::{

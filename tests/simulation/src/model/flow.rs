@@ -2,7 +2,7 @@
 //!
 //! In: requests as they are posted, completions of both ends. Out: violations. The peer's memory is kept as it must be
 //! after the first `applied` requests; what it really holds must be that, or that and a beginning of what follows, packet
-//! by packet, because requests of an RC are carried out in order (IBTA 9.5).
+//! by packet, because requests of an RC are carried out in order (IBTA, operations by service).
 
 use core::ops::Range;
 
@@ -66,7 +66,7 @@ impl Op {
         matches!(self.verb, Verb::ReadStock(_) | Verb::ReadTarget(_))
     }
 
-    /// An operation of no bytes looks at no key and no address (IBTA 9.4.3).
+    /// An operation of no bytes looks at no key and no address (IBTA, RDMA WRITE).
     pub(crate) fn must_fail(&self) -> bool {
         match self.flaw {
             Flaw::None => false,
@@ -182,7 +182,7 @@ impl Flow {
         self.forgotten
     }
 
-    /// A request was posted. Its place in the sequence of PSNs follows (IBTA 9.7.2).
+    /// A request was posted. Its place in the sequence of PSNs follows (IBTA, PSN).
     pub(crate) fn posted(&mut self, mut op: Op) {
         op.psns = if op.verb.is_atomic() { 1 } else { op.len.div_ceil(self.mtu as u32).max(1) };
         let behind = self.ops.last().map_or(0, |last| last.first + u64::from(last.psns));

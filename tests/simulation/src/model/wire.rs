@@ -1,7 +1,7 @@
 //! One direction of a connection as its packets show it: what was sent, what was acknowledged, what must wait.
 //!
 //! In: request packets as they leave, responses as they arrive, frames that came to harm. Out: violations of the rules of
-//! sending (IBTA 9.7.2, 9.7.3, 9.7.5.2), and the evidence that completions are held against.
+//! sending (IBTA, PSN, requester, NAK), and the evidence that completions are held against.
 //!
 //! Positions are PSNs made linear: 0 is the first PSN of the session, and nothing wraps.
 
@@ -222,7 +222,7 @@ impl WireView {
         Ok(())
     }
 
-    /// Opcode, length and headers of packet `index` of `op` (IBTA 9.4, 9.7.3).
+    /// Opcode, length and headers of packet `index` of `op` (IBTA, message operations, requester).
     fn check_segment(&self, packet: &Packet<'_>, op: &Op, index: u64) -> Check {
         let wrong = |what: &str| broken(Rule::Segmentation, format!("packet {index} of request {}: {what}", op.id));
         let Some(got) = packet.opcode().operation() else { return wrong("has no operation") };
@@ -268,7 +268,7 @@ impl WireView {
     }
 
     /// The peer answers the request that reached it last. An ACK for a duplicate must not reach past a READ or atomic
-    /// behind it, whose answer may be lost (IBTA 9.7.5.1.4).
+    /// behind it, whose answer may be lost (IBTA, duplicate requests).
     pub(crate) fn answered(&self, packet: &Packet<'_>) -> Check {
         let Some(Syndrome::Ack { .. }) = packet.aeth().map(|aeth| aeth.syndrome) else { return Ok(()) };
         let (Some(Operation::Acknowledge), Some(asked)) = (packet.opcode().operation(), self.last_arrival) else {
