@@ -32,5 +32,5 @@ lint: ## formatting and clippy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-docs: ## the API documentation and the book, in target/doc and target/book
+docs: ## the pages made from the code, the API documentation and the book, in target/doc and target/book
 	@dev/docs

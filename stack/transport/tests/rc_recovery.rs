@@ -289,6 +289,7 @@ fn h16_rnr_waits_at_least_the_coded_time_then_succeeds() {
     }
 }
 
+/// Reports H15, H17.
 #[test]
 fn h15_rnr_retry_counts_waits_and_seven_is_for_ever() {
     for rnr_retry in [0, 1, 6] {

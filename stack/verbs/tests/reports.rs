@@ -227,6 +227,29 @@ fn h25_a_message_over_the_receivers_own_limit_is_an_invalid_request() {
     }
 }
 
+/// A limit that the protocol cannot keep, and one with which nothing would ever be sent, are refused at the start: what is told is
+/// never more than what is kept.
+#[test]
+fn h25_limits_that_cannot_be_kept_are_refused() {
+    type Change = fn(&mut xroce::EngineConfig);
+    let cases: [(&str, Change); 6] = [
+        ("max_msg_sz", |c| c.limits.max_msg_sz = (1 << 31) + 1),
+        ("max_msg_sz", |c| c.limits.max_msg_sz = u64::MAX),
+        ("max_msg_sz", |c| c.limits.max_msg_sz = 0),
+        ("window_packets", |c| c.limits.window_packets = 0),
+        ("ack_req_every", |c| c.limits.ack_req_every = 0),
+        ("budget.rx", |c| c.budget.rx = 0),
+    ];
+    for (name, change) in cases {
+        let (port, _other) = loop_pair(&PipeConfig::default()).unwrap();
+        let error = Device::on_port(Box::new(port), &[ip("192.0.2.1")]).engine(change).open().unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+    }
+    let (port, _other) = loop_pair(&PipeConfig::default()).unwrap();
+    let most = |c: &mut xroce::EngineConfig| c.limits.max_msg_sz = 1 << 31;
+    assert!(Device::on_port(Box::new(port), &[ip("192.0.2.1")]).engine(most).open().is_ok());
+}
+
 /// Two thousand queue pairs that complete into one queue of 256, which nobody polls.
 #[test]
 fn h26_a_queue_of_256_under_2048_queue_pairs() {

@@ -292,7 +292,8 @@ fn h07_a_link_that_goes_and_comes_back() {
     let (patient_a, patient_b) = sides(&contexts, 1 << 17);
     connect_by(&patient_a, &patient_b, of, |o| (o.timeout, o.retry_cnt) = (TIMEOUT, 7));
     exercise(&patient_a, &patient_b, 1 << 16);
-    for (gap, outlasts) in [(50, true), (2000, false)] {
+    // First our own link goes, then the peer's.
+    for (side, gap, outlasts) in [(0, 50, true), (1, 2000, false)] {
         // T is 4 ms, 32 ms, or 0.5 s.
         let (hasty_a, hasty_b) = sides(&contexts, 1 << 17);
         connect_by(&hasty_a, &hasty_b, of, |o| (o.timeout, o.retry_cnt) = if outlasts { (13, 7) } else { (10, 3) });
@@ -305,12 +306,14 @@ fn h07_a_link_that_goes_and_comes_back() {
             hasty_a.send(id, SendOp::Write { va, rkey }, &[hasty_a.sge(0, 1 << 16)]);
             patient_a.send(id, SendOp::Write { va: va_p, rkey: rkey_p }, &[patient_a.sge(0, 1 << 16)]);
         });
-        ends[1].ip("link set eth0 down");
+        ends[side].ip("link set eth0 down");
         expect_event(&contexts[0], AsyncEventKind::PortErr);
+        expect_event(&contexts[1], AsyncEventKind::PortErr);
         assert_eq!(contexts[0].query_port().state, PortState::Down);
         std::thread::sleep(Duration::from_millis(gap));
-        ends[1].ip("link set eth0 up");
+        ends[side].ip("link set eth0 up");
         expect_event(&contexts[0], AsyncEventKind::PortActive);
+        expect_event(&contexts[1], AsyncEventKind::PortActive);
         let statuses = |side: &Side, peer: &Side| (0..64).map(|_| side.wc(peer).status).collect::<Vec<_>>();
         assert!(statuses(&patient_a, &patient_b).iter().all(|s| *s == WcStatus::Success), "{gap} ms");
         let hasty = statuses(&hasty_a, &hasty_b);

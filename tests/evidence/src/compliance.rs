@@ -146,7 +146,7 @@ pub fn page(sections: &[Section], marks: &[Mark]) -> String {
     let open = all.iter().filter(|rule| !code.contains_key(rule.id.as_str()) || !decided(rule)).count();
     let mut out = format!(
         "# Rules, the code that keeps them, the tests that decide them\n\nMade from tests/scripts/RULES.md, tests/RULES.md and the \
-         marks `// rule: ID` in the sources by\n`UPDATE_DOCS=1 cargo test -p xroce-tests --test docs_are_current` (`make docs`). \
+         marks `// rule: ID` in the sources by\n`UPDATE_DOCS=1 cargo test -p xroce-evidence` (`make docs`). \
          Scripts (`rc/…`, `uc/…`) are in tests/scripts.\n\n{} rules: {kept} with the code that keeps them, {tested} with a test, \
          {open} open.\n",
         all.len()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The root of the workspace.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
 }
 
 /// A Rust file.
@@ -96,7 +96,7 @@ impl Source {
                 attributes.push('\n');
                 continue;
             }
-            if let Some(name) = item(text).filter(|_| code.split('(').next().is_some_and(|head| head.contains("fn "))) {
+            if let Some(name) = item(text).filter(|name| code.contains(&format!("fn {name}"))) {
                 let is_test = attributes.contains("#[test]") && !attributes.contains("#[ignore");
                 let (name, comment) = (name.to_owned(), comment.clone());
                 functions.push(Function { name, comment, is_test, line, indent: indent(text) });

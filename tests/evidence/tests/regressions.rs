@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use xroce_tests::evidence::regressions::{faults, rows};
-use xroce_tests::evidence::source::{root, sources};
+use xroce_evidence::regressions::{faults, rows};
+use xroce_evidence::source::{root, sources};
 
 #[test]
 fn every_report_has_its_row_and_every_test_named_is_run() {
