@@ -30,6 +30,7 @@ fn rc_over_af_xdp_between_namespaces() {
     }
 }
 
+/// Report H40.
 #[test]
 fn a_vlan_of_the_interface() {
     const TEST: &str = "a_vlan_of_the_interface";

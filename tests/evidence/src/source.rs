@@ -66,7 +66,7 @@ pub fn indent(line: &str) -> usize {
 pub fn item(line: &str) -> Option<&str> {
     const KINDS: [&str; 7] = ["fn", "const", "static", "struct", "enum", "macro_rules!", "trait"];
     const BEFORE: [&str; 6] = ["pub", "pub(crate)", "pub(super)", "const", "unsafe", "async"];
-    let mut words = line.trim_start().split_whitespace().peekable();
+    let mut words = line.split_whitespace().peekable();
     while let Some(word) = words.next() {
         let next = words.peek().copied().unwrap_or("");
         if KINDS.contains(&word) && !(word == "const" && KINDS.contains(&next)) {
