@@ -3,9 +3,7 @@
 
 mod common;
 
-use common::netns::{
-    Namespace, TIMEOUT, connect, connect_with, exercise, expect_event, joined, open_both, skip,
-};
+use common::netns::{Namespace, TIMEOUT, connect, connect_with, exercise, expect_event, joined, open_both, skip};
 use common::{Side, options};
 use std::time::Duration;
 use xroce::{AsyncEventKind, ConnectOptions, Context, Device, PathMtu, PortState, Progress, QpType, SendOp, WcStatus};
