@@ -178,7 +178,10 @@ impl Completer {
             return Verdict::Dropped(DropReason::ReservedSyndrome);
         }
         if let Err(verdict) = self.reach(psn, Answer::Read, p, ctx) {
-            self.sign_of_life(ctx.now);
+            // A response to what was never asked is no sign of the peer's.
+            if verdict != Verdict::Dropped(DropReason::GhostResponse) {
+                self.sign_of_life(ctx.now);
+            }
             return verdict;
         }
         let Some(entry) = p.unacked.front().copied() else { return Verdict::Dropped(DropReason::StaleResponse) };
