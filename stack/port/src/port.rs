@@ -154,6 +154,12 @@ pub struct PortCounters {
     pub kicks_again: u64,
     /// System calls made to wake the receive side.
     pub rx_wakeups: u64,
+    /// Frames that the XDP program left to the kernel: not RoCE, fragments, IPv4 options, another address. 0 elsewhere.
+    pub rx_left_to_kernel: u64,
+    /// Frames that the XDP program dropped because it was told to (`xdp::Faults`).
+    pub rx_faults_dropped: u64,
+    /// Frames in which the XDP program flipped a bit because it was told to.
+    pub rx_faults_corrupted: u64,
 }
 
 /// Where frames enter and leave: one netdev with all its queues, or a set of them, or one end of a simulated wire.

@@ -372,6 +372,11 @@ impl Port for XdpPort {
             counters.kicks_again += queue.kicks_again;
             counters.rx_wakeups += queue.rx_wakeups;
         }
+        if let Ok(program) = self.program.counters() {
+            counters.rx_left_to_kernel = program.passed();
+            counters.rx_faults_dropped = program.dropped_on_purpose;
+            counters.rx_faults_corrupted = program.corrupted_on_purpose;
+        }
         counters
     }
 
