@@ -22,6 +22,7 @@ pub mod network;
 pub mod nexthop;
 pub mod notify;
 pub mod path;
+pub mod privilege;
 pub mod progress;
 pub mod shard;
 mod sink;

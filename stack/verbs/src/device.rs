@@ -12,6 +12,7 @@ use std::time::Duration;
 use xroce_engine::engine::StartError;
 use xroce_engine::netdev::{self, Mac, MonitorError, Netdev, NetdevKind};
 use xroce_engine::network::{FixedNetwork, Network};
+use xroce_engine::privilege::{DropError, User, drop_to};
 use xroce_engine::watch::WatchConfig;
 use xroce_engine::{Engine, EngineConfig, Progress};
 use xroce_port::Port;
@@ -70,6 +71,9 @@ pub enum OpenError {
     /// The engine does not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The rights could not be given up: [`DeviceBuilder::drop_privileges`].
+    #[error(transparent)]
+    Drop(#[from] DropError),
 }
 
 /// Wraps the port before it is used: a capture, a fault injector, a trace.
@@ -87,6 +91,7 @@ pub struct DeviceBuilder {
     source: Source,
     config: EngineConfig,
     wraps: Vec<Wrap>,
+    user: Option<String>,
 }
 
 impl Device {
@@ -148,7 +153,7 @@ impl Device {
 
 impl DeviceBuilder {
     fn new(source: Source) -> DeviceBuilder {
-        DeviceBuilder { source, config: EngineConfig::default(), wraps: Vec::new() }
+        DeviceBuilder { source, config: EngineConfig::default(), wraps: Vec::new(), user: None }
     }
 
     /// Who runs the device's poll loop.
@@ -198,12 +203,21 @@ impl DeviceBuilder {
         self
     }
 
+    /// The whole process becomes `user` and gives up all capabilities, for good, once the port is open and before the device's
+    /// threads start: see [`drop_privileges`](crate::drop_privileges), which does the same later.
+    pub fn drop_privileges(mut self, user: &str) -> DeviceBuilder {
+        self.user = Some(user.to_owned());
+        self
+    }
+
     /// Opens the device (`ibv_open_device`).
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(self) -> Result<Context, OpenError> {
-        let DeviceBuilder { source, config, wraps } = self;
+        let DeviceBuilder { source, config, wraps, user } = self;
+        // A wrong name is told before anything has happened.
+        let user = user.as_deref().map(User::named).transpose()?;
         let (mut ports, network, watch) = match source {
             Source::Netdev(xdp) => open_netdev(xdp)?,
             Source::Udp { addresses } => open_udp(&addresses)?,
@@ -213,6 +227,9 @@ impl DeviceBuilder {
             let first = ports.remove(0);
             ports.insert(0, wraps.into_iter().fold(first, |port, wrap| wrap(port)));
         }
+        if let Some(user) = &user {
+            drop_to(user)?;
+        }
         Ok(Context::new(Engine::start(ports, network, watch, config)?))
     }
 }
@@ -221,6 +238,25 @@ impl std::fmt::Debug for DeviceBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DeviceBuilder").field("config", &self.config).finish_non_exhaustive()
     }
+}
+
+/// The whole process becomes `user` and gives up all capabilities, for good: every thread, those of open devices too. Opening a
+/// device takes rights (CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF); an open one needs none:
+///
+/// | goes on without rights | takes rights |
+/// |---|---|
+/// | the data path, queue pairs and memory, timers | opening a device: [`OpenError::Xdp`] then names what is missing |
+/// | addresses that come and go, in the GID table and the XDP program | reopening one whose port is gone (netdev removed, program taken off) |
+/// | the link going down and up, MTU, MAC and route changes | |
+/// | neighbours: the kernel is made to ask by a datagram to the discard port, in place of a netlink call | |
+///
+/// Where the process already runs as `user` (a binary with file capabilities), only the calling thread can be relieved of its
+/// capabilities: then [`DeviceBuilder::drop_privileges`] has to be used, which comes before the device's threads.
+///
+/// # Errors
+/// See [`DropError`].
+pub fn drop_privileges(user: &str) -> Result<(), DropError> {
+    drop_to(&User::named(user)?)
 }
 
 type Opened = (Vec<Box<dyn Port>>, Network, Option<WatchConfig>);
