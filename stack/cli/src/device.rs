@@ -1,6 +1,7 @@
 //! Opening the device that a command works on.
 //!
-//! In: the options `-d`, `-g` and `--pcap`. Out: an open [`Context`], a GID of it, and a capture that is being written.
+//! In: the options `-d`, `-g`, `--pcap`, `--user` and the faults. Out: an open [`Context`], a GID of it, and a capture that is
+//! being written.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -12,6 +13,7 @@ use xroce::{Context, Device, DeviceBuilder, GidEntry, NoSuchGid, OpenError, Prog
 use xroce_port::pcap::{Capture, Pcap};
 
 use crate::commands::doctor;
+use crate::faults::FaultArgs;
 
 /// Which device, and whether its frames are to be captured.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -32,15 +34,30 @@ enum Named {
     Udp(IpAddr),
 }
 
+/// What stands before an address that plain UDP sockets are opened on.
+const UDP: &str = "udp:";
+
 impl Named {
     fn parse(text: &str) -> Result<Named, DeviceError> {
-        match text.strip_prefix("udp:") {
+        match text.strip_prefix(UDP) {
             None => Ok(Named::Netdev(text.to_owned())),
             Some(address) => {
                 address.parse().map(Named::Udp).map_err(|_| DeviceError::NotAnAddress { text: address.to_owned() })
             }
         }
     }
+}
+
+/// How a command runs its device.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    #[command(flatten)]
+    pub faults: FaultArgs,
+    /// Become this user and give up all capabilities once the device is open (nobody will do)
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
 }
 
 /// Why there is no device to work with.
@@ -61,6 +78,14 @@ pub enum DeviceError {
     /// The netdev does not open.
     #[error("{0}")]
     Open(#[from] OpenError),
+    /// Faults of the XDP program where there is none.
+    #[error(
+        "{name} has no XDP program to make --drop and --corrupt: name a netdev with -d (--reorder works everywhere)"
+    )]
+    NoXdp {
+        /// As given by the user.
+        name: String,
+    },
     /// There is no such GID.
     #[error("{0}; `xroce devinfo -d {name}` lists them", name = .0.name)]
     Gid(#[from] NoSuchGid),
@@ -117,11 +142,16 @@ pub struct Opened {
     /// The device.
     pub context: Context,
     capture: Option<CaptureFile>,
+    faults: FaultArgs,
 }
 
 impl Opened {
     /// Closes the device and ends the capture.
     pub fn close(self) -> Result<(), DeviceError> {
+        let counters = self.context.counters().unwrap_or_default();
+        if let Some(report) = counters.first().and_then(|(port, ..)| self.faults.report(port)) {
+            eprintln!("{report}");
+        }
         drop(self.context);
         self.capture.map_or(Ok(()), CaptureFile::finish)
     }
@@ -130,16 +160,22 @@ impl Opened {
 impl DeviceArgs {
     /// Opens the netdev of `-d`, or the first that can be used.
     pub fn open(&self, progress: Progress) -> Result<Opened, DeviceError> {
+        let (builder, name) = self.builder()?;
+        self.open_as(builder.progress(progress), &name, FaultArgs::default())
+    }
+
+    /// The device of `-d`, or the first that can be used, and its name.
+    fn builder(&self) -> Result<(DeviceBuilder, String), DeviceError> {
         let name = self.name()?;
         let builder = match Named::parse(&name)? {
             Named::Netdev(netdev) => Device::builder(&netdev),
             Named::Udp(address) => Device::on_udp(&[address]),
         };
-        self.open_as(builder.progress(progress), &name)
+        Ok((builder, name))
     }
 
     /// Opens `builder`'s device, captured if asked for.
-    pub fn open_as(&self, builder: DeviceBuilder, name: &str) -> Result<Opened, DeviceError> {
+    fn open_as(&self, builder: DeviceBuilder, name: &str, faults: FaultArgs) -> Result<Opened, DeviceError> {
         let capture = self.pcap.as_deref().map(CaptureFile::create).transpose()?;
         let builder = match &capture {
             None => builder,
@@ -148,7 +184,8 @@ impl DeviceArgs {
                 builder.wrap(move |port| Box::new(Pcap::new(port, &capture, &name)))
             }
         };
-        Ok(Opened { context: builder.open()?, capture })
+        // Around the capture, which shows what is on the wire.
+        Ok(Opened { context: faults.apply(builder).open()?, capture, faults })
     }
 
     fn name(&self) -> Result<String, DeviceError> {
@@ -158,6 +195,26 @@ impl DeviceArgs {
         let name = doctor::candidates().into_iter().next().ok_or(DeviceError::None)?;
         eprintln!("xroce: on netdev {name} (-d takes another)");
         Ok(name)
+    }
+}
+
+impl RunArgs {
+    /// Opens the netdev of `-d`, or the first that can be used.
+    pub fn open(&self, progress: Progress) -> Result<Opened, DeviceError> {
+        let (builder, name) = self.device.builder()?;
+        if self.faults.needs_xdp() && name.starts_with(UDP) {
+            return Err(DeviceError::NoXdp { name });
+        }
+        self.open_as(builder.progress(progress), &name)
+    }
+
+    /// Opens `builder`'s device: captured, with faults, as another user, if asked for.
+    pub fn open_as(&self, builder: DeviceBuilder, name: &str) -> Result<Opened, DeviceError> {
+        let builder = match &self.user {
+            Some(user) => builder.drop_privileges(user),
+            None => builder,
+        };
+        self.device.open_as(builder, name, self.faults)
     }
 }
 

@@ -5,6 +5,7 @@ mod commands;
 mod cpu;
 mod describe;
 mod device;
+mod faults;
 mod idle;
 mod number;
 mod sim;

@@ -8,7 +8,7 @@ use xroce::{Context, Device, DeviceBuilder, OpenError, Progress};
 use xroce_port::Port;
 use xroce_port::sim::{NodeError, PipeConfig, PipePort, loop_pair};
 
-use crate::device::{DeviceArgs, DeviceError, Opened};
+use crate::device::{DeviceError, Opened, RunArgs};
 
 /// Why there is no simulated wire.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ fn end(port: PipePort, me: u8, peer: u8, peer_mac: [u8; 6], progress: Progress) 
 }
 
 /// The client's end, which is the one that `args` capture, and the server's end.
-pub fn pair(args: &DeviceArgs, progress: Progress) -> Result<(Opened, Context), SimError> {
+pub fn pair(args: &RunArgs, progress: Progress) -> Result<(Opened, Context), SimError> {
     let (client, server) = loop_pair(&PipeConfig::default())?;
     let (client_mac, server_mac) = (client.capabilities().mac, server.capabilities().mac);
     let server = end(server, 2, 1, client_mac, progress).open()?;

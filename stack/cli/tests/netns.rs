@@ -158,6 +158,32 @@ fn a_peer_that_was_killed_is_reported_as_the_originals_do() {
 }
 
 #[test]
+fn faults_on_purpose_are_made_and_told_and_do_no_harm() {
+    let Some(ends) = Ends::new("faults_on_purpose_are_made_and_told_and_do_no_harm", MTU) else { return };
+    let faults = ["--drop", "5", "--corrupt", "2%", "--reorder", "3"];
+    let (client, server) = ends.both(&["rc_pingpong", "-n", "300", "-c"], &faults);
+    let report = client.err.lines().find_map(|line| line.strip_prefix("xroce: faults: "));
+    let numbers: Vec<u64> = report.iter().flat_map(|r| r.split_whitespace()).filter_map(|w| w.parse().ok()).collect();
+    let [dropped, corrupted, received] = numbers[..] else { panic!("three numbers: {client:?}") };
+    assert!(dropped > 0 && corrupted > 0 && received > dropped, "{client:?}");
+    assert_eq!(server.err, "", "only who was asked to makes faults");
+}
+
+#[test]
+fn as_another_user_once_the_device_is_open() {
+    let Some(ends) = Ends::new("as_another_user_once_the_device_is_open", MTU) else { return };
+    ends.both(&["rc_pingpong", "-n", "200", "-c", "--user", "nobody"], &[]);
+    let args = ["perf", "write_bw", "-n", "200", "-d", NETDEV, "--user", "nobody", "--progress", "event"];
+    let server = ends.server(&args);
+    let client = ends.client(&args.iter().copied().chain([SERVER]).collect::<Vec<_>>());
+    let server = server.wait();
+    assert_eq!((client.code, server.code), (Some(0), Some(0)), "{client:?} {server:?}");
+    let said = ends.client(&["rc_pingpong", "-d", NETDEV, "--user", "no-such-user"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("there is no user \"no-such-user\""), "{said:?}");
+}
+
+#[test]
 fn nobody_listens() {
     let Some(ends) = Ends::new("nobody_listens", MTU) else { return };
     let client = ends.client(&["rc_pingpong", "-d", NETDEV, "-p", "18599", SERVER]);

@@ -24,6 +24,10 @@ fn usage_errors_exit_with_2() {
         "perf atomic_bw -s 16",
         "perf send_lat -q 2",
         "perf send_bw -q 0",
+        "rc_pingpong --drop 100",
+        "rc_pingpong --sim --drop 1",
+        "perf send_bw --corrupt x",
+        "perf send_bw --reorder -1",
         "devinfo extra",
     ] {
         let args: Vec<&str> = line.split_whitespace().collect();

@@ -24,7 +24,7 @@ use xroce::{
 
 use super::{Outcome, Usage};
 use crate::cpu;
-use crate::device::{DeviceArgs, DeviceError, choose_gid, linger};
+use crate::device::{DeviceError, RunArgs, choose_gid, linger};
 use crate::number::{number, path_mtu, positive, size};
 use crate::sim::{self, SimError};
 use crate::tcp::{self, TcpError};
@@ -44,7 +44,7 @@ pub struct Args {
     /// The server's host name or address
     server: Option<String>,
     #[command(flatten)]
-    device: DeviceArgs,
+    device: RunArgs,
     /// Index of the GID to use [default: the first routable one]
     #[arg(short, long, value_name = "INDEX", value_parser = number::<u8>)]
     gid_idx: Option<u8>,
@@ -88,7 +88,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Both ends in this process, over a wire in memory: needs no netdev and no rights
-    #[arg(long, conflicts_with_all = ["server", "device", "port"])]
+    #[arg(long, conflicts_with_all = ["server", "device", "port", "drop", "corrupt"])]
     sim: bool,
 }
 

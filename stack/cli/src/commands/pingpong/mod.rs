@@ -13,7 +13,7 @@ use std::thread;
 use xroce::{Context, PathMtu, Progress, Psn, QpType, Wc};
 
 use super::{Outcome, Usage};
-use crate::device::{DeviceArgs, DeviceError, choose_gid, linger};
+use crate::device::{DeviceError, RunArgs, choose_gid, linger};
 use crate::number::{number, path_mtu, positive, size};
 use crate::sim::{self, SimError};
 use crate::tcp::{self, TcpError};
@@ -28,7 +28,7 @@ pub struct Args {
     /// The server's host name or address
     host: Option<String>,
     #[command(flatten)]
-    device: DeviceArgs,
+    device: RunArgs,
     /// TCP port to listen on or connect to
     #[arg(short, long, value_name = "PORT", default_value_t = 18515, value_parser = number::<u16>)]
     port: u16,
@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(short, long)]
     chk: bool,
     /// Play both sides in this process, over a wire in memory: needs no netdev and no rights
-    #[arg(long, conflicts_with_all = ["host", "device", "port"])]
+    #[arg(long, conflicts_with_all = ["host", "device", "port", "drop", "corrupt"])]
     sim: bool,
     #[command(flatten)]
     refused: Refused,
