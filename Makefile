@@ -1,5 +1,5 @@
 # `make` or `make help` lists the targets.
-.PHONY: help build demo mirror test interop sim lint docs
+.PHONY: help build demo mirror test interop sim soak kill lint docs
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -26,6 +26,18 @@ SEEDS ?= 10000
 sim: ## the deterministic simulation: SEED=first seed (0), SEEDS=how many (10000)
 	@dev/deps
 	cargo run --release -p xroce-simulation -- --from $(SEED) --seeds $(SEEDS)
+
+# Not --release: the debug assertions look along.
+MINUTES ?= 20
+soak: ## every operation over a veth that loses, corrupts and reorders: MINUTES=how long (20)
+	@dev/deps
+	cargo run -p xroce-hostile --bin xroce-soak -- $(MINUTES)
+
+ROUNDS ?= 100
+kill: ## kill -9 of either end under load, nothing may be left: ROUNDS=how often (100)
+	@dev/deps
+	cargo build -p xroce-hostile
+	target/debug/xroce-kill $(ROUNDS)
 
 lint: ## formatting and clippy
 	@dev/deps
