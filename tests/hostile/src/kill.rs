@@ -2,7 +2,7 @@
 //! must be.
 //!
 //! Each round kills one of two connected peers, in turn at either end and with work outstanding both ways on RC and UC. Then:
-//! the survivor's RC requests end with status 12 and the rest flushed, in bounded time, and its UC ones do not end at all; the
+//! the survivor's RC requests end with status 12 and the rest flushed, in bounded time, and its UC ones go on as if nothing were; the
 //! kernel's own traffic passes at once; nothing of the dead is left in the kernel; and the survivor, in the same process and on
 //! the same queue pairs, goes on with a new peer.
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::field::Field;
 use crate::leftovers::{Held, xdp_sockets};
-use crate::peer::{Peer, PeerOptions, introduce};
+use crate::peer::{Peer, PeerOptions, UC_MORE, introduce};
 
 /// What the rounds came to.
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,10 +63,15 @@ pub fn run(field: &Field, peer: &Path, rounds: u32, mut tell: impl FnMut(&str)) 
         dead.kill();
         field.assert_pings();
         let survivor = peers[1 - victim].as_mut().ok_or_else(|| at("the survivor is missing".into()))?;
+        held.gone(&field.ends[victim], sockets[victim], GONE_LIMIT).map_err(|e| at(e.to_string()))?;
+        let gone = moment.elapsed();
         let told = survivor.hear("failed").map_err(|e| at(e.to_string()))?;
         let told_after = moment.elapsed();
         check_status(&told, told_after).map_err(at)?;
-        let gone = held.gone(&field.ends[victim], sockets[victim], GONE_LIMIT).map_err(|e| at(e.to_string()))?;
+        let more = survivor.ask("uc", "uc").map_err(|e| at(e.to_string()))?;
+        if more.parse::<u64>().map_or(true, |more| more < UC_MORE) {
+            return Err(at(format!("UC, which has no acknowledgements to miss, went on for {more:?} requests only")));
+        }
         killed.told_within = killed.told_within.max(told_after);
         killed.gone_within = killed.gone_within.max(gone);
         killed.rounds += 1;

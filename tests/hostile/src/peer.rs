@@ -9,7 +9,7 @@
 //! | `offer` | `offer RC UC`: both begin anew |
 //! | `meet RC UC` | `met` |
 //! | `count` | `count RC-COMPLETED RC-ARRIVED UC-COMPLETED UC-ARRIVED` |
-//! | `probe` | `probed STATUS`: one more SEND on the RC queue pair, and how it ended |
+//! | `uc` | `uc MORE`: so many requests of the UC flow have completed after this, 20 or more unless it stands still |
 //! | `gids` | `gids ADDRESS ...` |
 //! | (a request fails) | `failed STATUS MISSING`: of those behind it, so many were not flushed |
 //! | (something is wrong) | `broken WHY` |
@@ -21,7 +21,7 @@ use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use xroce::{ConnectOptions, Context, Device, Psn, QpType, WcStatus};
+use xroce::{ConnectOptions, Context, Device, Psn, QpType};
 
 use crate::field::{IPV4, NETDEV, Namespace, gid_of, open_namespace};
 use crate::flow::{End, Failure, Offer, Shape};
@@ -30,6 +30,9 @@ use crate::sys;
 /// What both flows of a peer look like.
 const MAX_LEN: usize = 8192;
 const DEPTH: usize = 16;
+
+/// Requests of the UC flow that show that it goes on.
+pub const UC_MORE: u64 = 20;
 
 /// The ACK timer: 4.096 µs · 2^13 = 33.6 ms, so that a dead peer is found out within a second.
 const TIMEOUT: u8 = 13;
@@ -171,20 +174,12 @@ impl Process {
                 "count {} {} {} {}",
                 self.rc.sender.completed, self.rc.receiver.arrived, self.uc.sender.completed, self.uc.receiver.arrived
             )),
-            Some("probe") => {
-                self.rc.sender.stop_after(1);
-                let start = Instant::now();
-                let status = loop {
-                    match self.rc.sender.step() {
-                        Ok(_) if self.rc.sender.is_done() => break WcStatus::Success as u8,
-                        Ok(_) if start.elapsed() > Duration::from_secs(30) => {
-                            return Err("the probe never ended".into());
-                        }
-                        Ok(_) => thread::yield_now(),
-                        Err(error) => break error.status().map_or(255, |status| status as u8),
-                    }
-                };
-                say(&format!("probed {status}"));
+            Some("uc") => {
+                let (before, start) = (self.uc.sender.completed, Instant::now());
+                while self.uc.sender.completed < before + UC_MORE && start.elapsed() < Duration::from_secs(5) {
+                    self.uc.step().map_err(|e| e.to_string())?;
+                }
+                say(&format!("uc {}", self.uc.sender.completed - before));
             }
             Some("gids") => {
                 let table = self.context.gid_table();
