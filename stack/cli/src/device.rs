@@ -258,11 +258,11 @@ fn gid_now(context: &Context, index: Option<u8>) -> Result<GidEntry, DeviceError
     .ok_or_else(|| DeviceError::NoRoutableGid { name: context.name() })
 }
 
-/// Drives the device until nothing has happened for a while: the acknowledgement of what came last has then left, and what
+/// Drives the device until nothing has happened for `quiet`: the acknowledgement of what came last has then left, and what
 /// the peer had to send again was answered. A NIC in hardware would go on doing so by itself.
-pub fn linger(context: &Context) {
-    const QUIET: Duration = Duration::from_millis(20);
-    const LONGEST: Duration = Duration::from_millis(500);
+pub fn linger(context: &Context, quiet: Duration) {
+    /// So many times `quiet` at the most.
+    const LONGEST: u32 = 25;
     let start = Instant::now();
     let mut last = start;
     loop {
@@ -270,10 +270,10 @@ pub fn linger(context: &Context) {
         let now = Instant::now();
         if worked {
             last = now;
-        } else if now - last >= QUIET {
+        } else if now - last >= quiet {
             return;
         }
-        if now - start >= LONGEST {
+        if now - start >= quiet * LONGEST {
             return;
         }
         if !worked {

@@ -3,6 +3,8 @@
 //! Loss and corruption happen in the XDP program, on receive: before anything of ours sees the frame, and without system calls.
 //! XDP cannot keep a frame back, so reorder happens on the sending side: a frame waits while a few later ones pass it.
 
+use std::time::Duration;
+
 use xroce::{DeviceBuilder, PortCounters};
 use xroce_port::fault::{Action, Fault, Faults, Rule};
 use xroce_port::xdp;
@@ -44,6 +46,10 @@ impl FaultArgs {
     /// Whether there are any that the XDP program makes.
     pub fn needs_xdp(&self) -> bool {
         self.drop.is_some() || self.corrupt.is_some()
+    /// How long a command has to hear nothing before it may believe that the other end lacks nothing any more. Where
+    /// acknowledgements are lost on purpose: longer than that end's ACK timer, which may be doubled twice (0.27 s).
+    pub fn quiet(&self) -> Duration {
+        if self.any() { Duration::from_millis(300) } else { Duration::from_millis(20) }
     }
 
     /// The device with these faults.

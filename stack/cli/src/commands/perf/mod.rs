@@ -429,7 +429,7 @@ fn serve(
     let served = if plan.test.is_lat() { lat::server(&rig, &listener) } else { bw::server(&rig, &listener) };
     let (received, cpu_ns) = telling_listener(&mut listener, served)?;
     listener.say(&Message::Result(received, cpu_ns))?;
-    linger(context);
+    linger(context, args.device.faults.quiet());
     // The client closes when it has heard; until then its last words are not cut off.
     let _ = listener.next_within(Duration::from_secs(2));
     if !args.json {

@@ -214,7 +214,7 @@ fn side(
             return Ok(Outcome::Failed);
         }
     };
-    linger(context);
+    linger(context, args.device.faults.quiet());
     let bad = if args.chk { player.bad_pages()? } else { Vec::new() };
     for page in &bad {
         tell(format!("invalid data in page {page}"));
