@@ -46,6 +46,8 @@ impl FaultArgs {
     /// Whether there are any that the XDP program makes.
     pub fn needs_xdp(&self) -> bool {
         self.drop.is_some() || self.corrupt.is_some()
+    }
+
     /// How long a command has to hear nothing before it may believe that the other end lacks nothing any more. Where
     /// acknowledgements are lost on purpose: longer than that end's ACK timer, which may be doubled twice (0.27 s).
     pub fn quiet(&self) -> Duration {

@@ -49,6 +49,13 @@ fn options_of_the_originals_without_a_meaning_are_named() {
 }
 
 #[test]
+fn faults_of_the_xdp_program_want_one() {
+    let said = xroce(&["rc_pingpong", "-d", "udp:127.0.0.1", "--drop", "1"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("udp:127.0.0.1") && said.err.contains("--drop"), "{said:?}");
+}
+
+#[test]
 fn help_exits_with_0_and_shows_the_defaults() {
     let said = xroce(&["rc_pingpong", "--help"]);
     assert_eq!(said.code, Some(0));
