@@ -377,7 +377,8 @@ impl<R: Read> Capture<R> {
             self.buffer.drain(..self.start);
             self.start = 0;
             let old = self.buffer.len();
-            self.buffer.resize(old + READ_SIZE.max(want - old), 0);
+            // Room for what may come now, not for what a record claims: a pipe that trickles would have it cleared each time.
+            self.buffer.resize(old + READ_SIZE, 0);
             let read = loop {
                 match self.input.read(&mut self.buffer[old..]) {
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -8,18 +8,18 @@ mod capture;
 mod json;
 mod link;
 mod packet;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod text;
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use capture::{Capture, CaptureError, Frame};
-use link::Inner;
 use packet::Verdict;
+use tally::Tally;
 
 use super::Outcome;
 
@@ -67,29 +67,6 @@ pub enum DecodeError {
     Write(#[from] io::Error),
 }
 
-/// What was seen.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Tally {
-    /// Frames in the file.
-    pub frames: u64,
-    /// RoCE v2 packets that are not malformed.
-    pub packets: u64,
-    /// Of those, with the right ICRC.
-    pub good: u64,
-    /// Of those, with a wrong one.
-    pub bad: u64,
-    /// Of those, cut short by the capture.
-    pub cut: u64,
-    /// Malformed RoCE v2 packets.
-    pub malformed: u64,
-    /// All other frames.
-    pub other: u64,
-    /// Link types that are not supported.
-    unknown_links: BTreeSet<u32>,
-    /// Frames on them.
-    on_unknown_links: u64,
-}
-
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome, DecodeError> {
     let stdout = io::stdout().lock();
@@ -111,8 +88,7 @@ fn decode(args: &Args, input: impl Read, mut out: impl Write) -> Result<Outcome,
     let mut tally = Tally::default();
     let mut text = text::Text::default();
     let ended = each_frame(input, |frame| {
-        tally.frames += 1;
-        let verdict = look(&frame, &mut tally);
+        let verdict = tally.look(&frame);
         match (&verdict, args.json) {
             (Verdict::NotRoce, _) => Ok(()),
             (Verdict::Malformed(ends, e), true) => line(&mut out, &json::MalformedLine::new(frame.number, ends, e)),
@@ -162,32 +138,6 @@ fn each_frame(input: impl Read, mut act: impl FnMut(Frame<'_>) -> io::Result<()>
         act(frame).map_err(Ended::Output)?;
     }
     Ok(())
-}
-
-/// Decodes one frame and counts it.
-fn look(frame: &Frame<'_>, tally: &mut Tally) -> Verdict {
-    let verdict = match link::inner(frame.link_type, frame.data) {
-        Inner::Ip(at) => packet::decode(&frame.data[at..], frame.original_len - at),
-        Inner::Other => Verdict::NotRoce,
-        Inner::UnknownLink => {
-            tally.unknown_links.insert(frame.link_type);
-            tally.on_unknown_links += 1;
-            Verdict::NotRoce
-        }
-    };
-    match &verdict {
-        Verdict::NotRoce => tally.other += 1,
-        Verdict::Malformed(..) => tally.malformed += 1,
-        Verdict::Packet(_, packet) => {
-            tally.packets += 1;
-            match packet.icrc_ok {
-                Some(true) => tally.good += 1,
-                Some(false) => tally.bad += 1,
-                None => tally.cut += 1,
-            }
-        }
-    }
-    verdict
 }
 
 fn line(out: &mut impl Write, object: &impl serde::Serialize) -> io::Result<()> {

@@ -4,8 +4,9 @@ use proptest::prelude::*;
 use xroce_wire::{Field, HeaderSet, Opcode, Operation};
 
 use super::capture::{Capture, CaptureError};
+use super::each_frame;
 use super::packet::{self, Decoded, Verdict};
-use super::{Tally, each_frame, look};
+use super::tally::Tally;
 
 #[path = "../../../tests/captures/mod.rs"]
 mod captures;
@@ -41,6 +42,32 @@ fn read(file: &[u8]) -> (Vec<Seen>, Option<CaptureError>) {
 
 fn record(len: usize) -> Record {
     Record::new((0..len).map(|i| i as u8).collect())
+}
+
+/// A record that claims megabytes and a pipe that brings bytes: no more room is made than for what comes.
+#[test]
+fn what_a_record_claims_is_not_cleared_with_every_read() {
+    struct Trickle {
+        file: Vec<u8>,
+        widest: usize,
+    }
+    impl std::io::Read for &mut Trickle {
+        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+            self.widest = self.widest.max(to.len());
+            let len = to.len().min(self.file.len()).min(1);
+            to[..len].copy_from_slice(&self.file[..len]);
+            self.file.drain(..len);
+            Ok(len)
+        }
+    }
+    let mut file = captures::pcap(Order::BOTH[0], false, 1, &[record(300)]);
+    // Little or big endian, 12 MiB.
+    file[24 + 8..24 + 12].copy_from_slice(&[0, 0xC0, 0xC0, 0]);
+    let mut pipe = Trickle { file, widest: 0 };
+    let mut capture = Capture::open(&mut pipe).expect("a pcap file");
+    assert!(matches!(capture.next_frame(), Err(CaptureError::CutShort(1, 316))));
+    drop(capture);
+    assert!(pipe.widest <= 1 << 16, "{} bytes asked for at once", pipe.widest);
 }
 
 #[test]
@@ -250,8 +277,7 @@ fn ipv6_extension_headers_are_malformed_and_later_fragments_passed_over() {
 fn run(file: &[u8]) -> Tally {
     let mut tally = Tally::default();
     let _ = each_frame(file, |frame| {
-        tally.frames += 1;
-        look(&frame, &mut tally);
+        tally.look(&frame);
         Ok(())
     });
     tally

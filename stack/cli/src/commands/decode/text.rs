@@ -6,9 +6,9 @@ use std::net::IpAddr;
 
 use xroce_wire::WireError;
 
-use super::Tally;
 use super::capture::Frame;
 use super::packet::{Decoded, Ends};
+use super::tally::Tally;
 use crate::describe::{self, Path};
 
 /// Characters of the longest dotted IPv4 address.
