@@ -3,8 +3,7 @@
 //! In: QP numbers from posting threads. Out: each of them once, to whoever steps the shard.
 #![forbid(unsafe_code)]
 
-use crossbeam_queue::ArrayQueue;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{ArrayQueue, AtomicU32, AtomicU64, Ordering};
 use xroce_wire::Qpn;
 
 /// The low bits of a QP number are its index in the table; the bits above are process slot and generation.

@@ -26,6 +26,7 @@ pub mod progress;
 pub mod shard;
 mod sink;
 pub mod sleep;
+mod sync;
 mod sys;
 pub mod token;
 pub mod watch;

@@ -4,10 +4,10 @@
 //! wake-up exactly when it is needed: ringing a doorbell costs a system call only while somebody sleeps.
 #![forbid(unsafe_code)]
 
+use crate::sync::{AtomicU8, AtomicU64, Ordering, fence};
 use crate::sys::{self, EventFd, Take};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use xroce_transport::instant::Instant;
 
 /// How deep the thread sleeps, that is, what is worth waking it for.

@@ -3,8 +3,7 @@
 //! In: threads that want to step or to change something. Out: exclusive access for one of them, by one compare-and-swap.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, TryLockError, yield_now};
 
 /// Exclusive access to `T`, taken by one compare-and-swap and never by sleeping in the kernel.
 ///
@@ -51,7 +50,7 @@ impl<T> Token<T> {
             match self.inner.try_lock() {
                 Ok(held) => break Ok(held),
                 Err(TryLockError::Poisoned(_)) => break Err(Broken),
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+                Err(TryLockError::WouldBlock) => yield_now(),
             }
         };
         self.insisting.fetch_sub(1, Ordering::Relaxed);

@@ -7,13 +7,14 @@
 //! belongs to the holder of the lock, who loaded that sequence (Acquire); from the store of `p + n` (Release) on it is
 //! free for position `p + n`. Positions are 64 bits and do not wrap.
 
-use crate::sync::{AtomicBool, AtomicU64, Ordering, OwnLine, spin_loop};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, OwnLine, Watch, spin_loop};
 use crate::wc::Wc;
 use core::cell::UnsafeCell;
 
 struct Slot {
     sequence: AtomicU64,
     wc: UnsafeCell<Wc>,
+    watch: Watch,
 }
 
 /// A position that one producer has claimed in this ring. Not `Copy`: it is published once.
@@ -37,7 +38,11 @@ impl Ring {
     /// round" would be the same number.
     pub(super) fn new(cqe: u32) -> Ring {
         let slots = u64::from(cqe.max(2).next_power_of_two());
-        let slot = |position| Slot { sequence: AtomicU64::new(position), wc: UnsafeCell::new(Wc::default()) };
+        let slot = |position| Slot {
+            sequence: AtomicU64::new(position),
+            wc: UnsafeCell::new(Wc::default()),
+            watch: Watch::new(1),
+        };
         Ring {
             slots: (0..slots).map(slot).collect(),
             tail: OwnLine::default(),
@@ -86,6 +91,7 @@ impl Ring {
     /// Fills a claimed slot and lets consumers have it.
     pub(super) fn publish(&self, Claimed(position): Claimed, wc: Wc) {
         let slot = self.slot(position);
+        slot.watch.writes(0, 1);
         // SAFETY: the sequence was `position` and the holder of the claim moved `tail` from there, so the slot is its own
         // until it stores the next sequence; a claim is used up by publishing.
         unsafe { *slot.wc.get() = wc };
@@ -171,15 +177,19 @@ impl Consumer<'_> {
     /// The completion at a published position.
     fn get(&self, position: u64) -> Wc {
         debug_assert!(self.ring.is_published(position));
+        let slot = self.ring.slot(position);
+        slot.watch.reads(0, 1);
         // SAFETY: published and not freed, so it belongs to the holder of the lock, which is `self`.
-        unsafe { *self.ring.slot(position).wc.get() }
+        unsafe { *slot.wc.get() }
     }
 
     /// Replaces the completion at a published position.
     fn set(&mut self, position: u64, wc: Wc) {
         debug_assert!(self.ring.is_published(position));
+        let slot = self.ring.slot(position);
+        slot.watch.writes(0, 1);
         // SAFETY: published and not freed, so it belongs to the holder of the lock, which is `self`, exclusively.
-        unsafe { *self.ring.slot(position).wc.get() = wc }
+        unsafe { *slot.wc.get() = wc }
     }
 
     /// Gives the slot at the head back to the producers.

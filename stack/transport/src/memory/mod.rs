@@ -25,12 +25,13 @@ pub use pd::{MAX_PDS, Pd, PdError};
 pub use region::{MemRef, Region};
 
 use crate::mutation::{self, Mutation};
+use crate::sync::{Mutex, MutexGuard};
 use grace::Readers;
 use key::{GENERATION_BITS, KeyCipher};
 use mr::{MAX_SLOTS, Slot, SlotTable};
 use pd::{Hold, PdTable};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use xroce_wire::{Lkey, Rkey};
 
 /// Freed slots that are kept back before the first is used again, so that its keys stay dead for long: with 512

@@ -77,7 +77,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    const fn empty() -> Slot {
+    fn empty() -> Slot {
         Slot {
             key: AtomicU32::new(0),
             rights: AtomicU64::new(0),

@@ -7,7 +7,7 @@
 //! through [`AtomicU64`](core::sync::atomic::AtomicU64). Who reads bytes while the peer writes them gets some mixture of
 //! old and new, as with a hardware NIC.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{MemoryWord, Ordering};
 
 /// Memory that may be registered: a pointer somebody vouches for.
 #[derive(Debug)]
@@ -120,14 +120,14 @@ impl MemRef {
         })
     }
 
-    fn with_word<T>(&self, f: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
+    fn with_word<T>(&self, f: impl FnOnce(&MemoryWord) -> T) -> Option<T> {
         let word = self.base.cast::<u64>();
         if self.len != 8 || !word.is_aligned() {
             return None;
         }
         // SAFETY: 8 bytes in a registered, writable region (as in `write`), aligned. All accesses of this crate to it are
         // copies or atomics; what the application does to it meanwhile races as with a hardware NIC.
-        Some(f(unsafe { AtomicU64::from_ptr(word) }))
+        Some(f(unsafe { MemoryWord::from_ptr(word) }))
     }
 
     #[inline]

@@ -12,7 +12,7 @@
 //! term is a skip, which is shorter than the entry that did not fit); or one piece at the end and one at the start, and if
 //! the first is shorter than `max`, the second has at least `max` units by the same sum.
 
-use crate::sync::{AtomicU64, Ordering, OwnLine};
+use crate::sync::{AtomicU64, Ordering, OwnLine, Watch};
 use crate::wr::Sge;
 use core::cell::UnsafeCell;
 use std::sync::Arc;
@@ -61,6 +61,7 @@ impl Unit {
 /// What producer and consumer share.
 pub(super) struct Ring {
     units: Box<[UnsafeCell<Unit>]>,
+    watch: Watch,
     depth: u32,
     max_units: u32,
     /// Entries posted since the beginning.
@@ -80,6 +81,7 @@ impl Ring {
         let capacity = depth * max_units + max_units - 1;
         let ring = Arc::new(Ring {
             units: (0..capacity).map(|_| UnsafeCell::new(Unit::ZERO)).collect(),
+            watch: Watch::new(capacity),
             depth,
             max_units,
             posted: OwnLine::default(),
@@ -139,11 +141,13 @@ impl Producer {
             return false;
         }
         if self.unit + units > self.ring.capacity() {
+            self.ring.watch.writes(self.unit, 1);
             // SAFETY: `self.unit` is less than the capacity. It is the producer's: fewer than `depth` entries are in the
             // ring, and by the sum at the head of this file they do not reach around to here.
             unsafe { self.ring.at(self.unit).write(Unit::ZERO) };
             self.unit = 0;
         }
+        self.ring.watch.writes(self.unit, units);
         // SAFETY: `units` units from here on are inside the ring, and are the producer's by the same sum; nobody else
         // reads or writes them before `posted` is stored, and this borrow ends before that.
         let entry = unsafe { core::slice::from_raw_parts_mut(self.ring.at(self.unit), units as usize) };
@@ -204,12 +208,14 @@ impl Consumer {
         if !self.has_more() {
             return None;
         }
+        self.ring.watch.reads(self.unit, 1);
         // SAFETY: an entry is posted and not retired, so what the producer left at this unit, the entry or the skip mark
         // before it, is ours to read.
         let first = unsafe { self.ring.at(self.unit).read() };
         if first.units() != 0 {
             return Some((self.unit, first.units()));
         }
+        self.ring.watch.reads(0, 1);
         // SAFETY: a skip mark is followed by the entry at the start of the ring.
         Some((0, unsafe { self.ring.at(0).read() }.units()))
     }
@@ -257,6 +263,7 @@ impl Consumer {
     /// The units must be those of an entry that is posted, and not retired as long as the slice lives.
     unsafe fn slice(&self, unit: u32, units: u32) -> &[Unit] {
         assert!(unit + units <= self.ring.capacity(), "{units} units at {unit} of {}", self.ring.capacity());
+        self.ring.watch.reads(unit, units);
         // SAFETY: inside the ring (checked), and only read while the slice lives (the caller's promise).
         unsafe { core::slice::from_raw_parts(self.ring.at(unit), units as usize) }
     }
