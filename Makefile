@@ -1,5 +1,5 @@
 # `make` or `make help` lists the targets.
-.PHONY: help build demo mirror test interop sim lint docs
+.PHONY: help build demo mirror test interop sim fuzz loom sanitize lint docs
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -26,6 +26,18 @@ SEEDS ?= 10000
 sim: ## the deterministic simulation: SEED=first seed (0), SEEDS=how many (10000)
 	@dev/deps
 	cargo run --release -p xroce-simulation -- --from $(SEED) --seeds $(SEEDS)
+
+TARGET ?= all
+SECONDS ?= 60
+fuzz: ## fuzzing with libFuzzer (nightly): TARGET=name or all, SECONDS=each (60); fuzz/README.md
+	@dev/fuzz $(TARGET) $(SECONDS)
+
+PREEMPTIONS ?= 3
+loom: ## the lock-free parts under a model checker: PREEMPTIONS=switches that are tried (3; make test tries 2)
+	LOOM_MAX_PREEMPTIONS=$(PREEMPTIONS) cargo test --release -p xroce-loom
+
+sanitize: ## tests under AddressSanitizer and, where it can be had, ThreadSanitizer (nightly)
+	@dev/sanitize
 
 lint: ## formatting and clippy
 	@dev/deps
