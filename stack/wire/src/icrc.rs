@@ -64,6 +64,11 @@ fn masked<const N: usize>(headers: &[u8], mask: &[u8; N]) -> Icrc {
     Icrc { crc }
 }
 
+/// What the ICRC does not cover of the bytes from the IP header to the BTH: ones for such bits.
+pub(crate) fn masked_bytes(v6: bool) -> &'static [u8] {
+    if v6 { &MASK_IPV6 } else { &MASK_IPV4 }
+}
+
 /// Ones for type of service, time to live, header checksum, UDP checksum and the BTH's congestion byte.
 static MASK_IPV4: [u8; ipv4::LEN + udp::LEN + bth::LEN] = {
     let mut mask = [0; ipv4::LEN + udp::LEN + bth::LEN];
