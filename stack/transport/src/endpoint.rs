@@ -19,7 +19,7 @@ use crate::instant::Instant;
 use crate::io::{PathId, QpPath, RxMeta, RxPacket, Transmit, TxSink};
 use crate::memory::{Memory, PdError};
 use crate::qp::state::QpAttr;
-use crate::qp::{ModifyQpError, Polled, Qp, QpHandle, QpInfo, QpInit};
+use crate::qp::{ModifyQpError, Polled, Qp, QpHandle, QpInfo, QpInit, QpSnapshot};
 use crate::timer::Wheel;
 use crate::wr::CapError;
 
@@ -241,6 +241,11 @@ impl Endpoint {
     /// What a queue pair is and has done.
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpInfo> {
         self.qp(self.index_of(qpn)?).map(Qp::info)
+    }
+
+    /// What a queue pair is in the middle of.
+    pub fn snapshot_qp(&self, qpn: Qpn) -> Option<QpSnapshot> {
+        self.qp(self.index_of(qpn)?).map(|qp| qp.snapshot(self.config.limits.window_packets))
     }
 
     /// The numbers of all queue pairs.

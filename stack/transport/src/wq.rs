@@ -94,6 +94,16 @@ impl SqConsumer {
         self.ring.has_more()
     }
 
+    /// How many entries are posted and not retired.
+    pub fn len(&self) -> u32 {
+        self.ring.len()
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// How many entries are taken and not retired.
     pub fn taken(&self) -> u32 {
         self.ring.taken()

@@ -104,6 +104,11 @@ impl Completer {
         self.ack_deadline
     }
 
+    /// What is left of `retry_cnt` and of `rnr_retry`.
+    pub(crate) fn retries_left(&self) -> (u8, u8) {
+        (self.retries_left, self.rnr_left)
+    }
+
     /// Retries used since the last progress, for a failed completion's detail.
     pub(crate) fn retries_used(&self) -> u8 {
         self.retry_cnt - self.retries_left

@@ -33,6 +33,16 @@ impl Credits {
         })
     }
 
+    /// SSN of the last request that started.
+    pub(crate) fn ssn(&self) -> u32 {
+        self.ssn
+    }
+
+    /// The limit LSN.
+    pub(crate) fn limit(&self) -> Option<Msn> {
+        self.limit
+    }
+
     /// A request started. One that needs no RECV uses no credit, so it takes the limit along.
     pub(crate) fn started(&mut self, takes_recv: bool) {
         self.ssn = (self.ssn + 1) & 0xFF_FFFF;

@@ -91,6 +91,13 @@ impl Inbound {
         self.open.is_some()
     }
 
+    /// Bytes that have come of the open message.
+    pub(crate) fn open_bytes(&self) -> Option<u64> {
+        self.open.map(|open| match open {
+            Open::Send { received } | Open::Write { received, .. } => received,
+        })
+    }
+
     /// An open SEND has a RECV in use.
     pub(crate) fn holds_recv(&self) -> bool {
         matches!(self.open, Some(Open::Send { .. }))

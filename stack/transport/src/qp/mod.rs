@@ -2,7 +2,7 @@
 //!
 //! [`state`] is the state machine as a table; `queue_pair` holds the parts together. Sending: `requester` picks packets,
 //! `unacked` knows what is on the wire, `completer` handles answers. Receiving: `responder` (RC) and `uc` decide,
-//! `inbound` executes, `responses` answers. The parts do not reach into each other: what they share is passed.
+//! `inbound` executes, `responses` answers; `snapshot` looks on. The parts do not reach into each other: what they share is passed.
 
 mod completer;
 mod credit;
@@ -15,6 +15,7 @@ mod responder;
 mod responses;
 mod segment;
 mod sge;
+mod snapshot;
 pub mod state;
 mod transition;
 mod uc;
@@ -22,4 +23,5 @@ mod unacked;
 
 pub(crate) use queue_pair::{Polled, Qp};
 pub use queue_pair::{QpHandle, QpInfo, QpInit};
+pub use snapshot::{NakState, QpSnapshot, RequesterSnapshot, ResponderSnapshot, StartedRequest};
 pub use transition::ModifyQpError;

@@ -51,6 +51,13 @@ pub(crate) enum Step {
     Fault(WcStatus),
 }
 
+/// Where sending stands.
+pub(crate) struct SendingAt {
+    pub(crate) next: Psn,
+    pub(crate) sent_end: Psn,
+    pub(crate) in_flight: u32,
+}
+
 /// A work request that was taken from the queue and waits for its turn.
 #[derive(Clone, Copy, Debug)]
 struct Staged {
@@ -97,6 +104,11 @@ impl Requester {
     /// The first packet will carry `sq_psn`.
     pub(crate) fn reset(&mut self, sq_psn: Psn) {
         *self = Requester { next: sq_psn, sent_end: sq_psn, ..Requester::new() };
+    }
+
+    /// Where sending stands, for those who look on.
+    pub(crate) fn sending(&self, unacked: &Unacked) -> SendingAt {
+        SendingAt { next: self.next, sent_end: self.sent_end, in_flight: self.in_flight(unacked) }
     }
 
     /// PSNs that are on the wire or were, and that nothing has acknowledged.

@@ -13,6 +13,7 @@ use crate::mutation::{self, Mutation};
 use crate::qp::inbound::{Inbound, Receiving, Refusal};
 use crate::qp::responses::{Read, Responses};
 use crate::qp::segment;
+use crate::qp::snapshot::NakState;
 use crate::wc::WcStatus;
 use crate::wq::RqConsumer;
 
@@ -77,6 +78,20 @@ impl Responder {
     /// The PSN that the next new request has.
     pub(crate) fn epsn(&self) -> Psn {
         self.epsn
+    }
+
+    /// Messages done.
+    pub(crate) fn msn(&self) -> Msn {
+        self.msn
+    }
+
+    /// Which NAK it is silent after.
+    pub(crate) fn nak_state(&self) -> NakState {
+        match self.silence {
+            Silence::No => NakState::None,
+            Silence::AfterSequenceNak => NakState::Sequence,
+            Silence::AfterRnrNak => NakState::Rnr,
+        }
     }
 
     /// A request packet.

@@ -142,6 +142,16 @@ impl Responses {
         self.queue.is_empty()
     }
 
+    /// Responses that wait to be sent; a READ counts one until all its packets have left.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.queue.len() as u32
+    }
+
+    /// Operations whose answer can be given again.
+    pub(crate) fn kept(&self) -> u32 {
+        self.saved.len() as u32
+    }
+
     /// The peer may not have one more READ or atomic outstanding. Duplicates do not count: their answers may have
     /// arrived meanwhile, and the peer may rightly have started another.
     pub(crate) fn exhausted(&self) -> bool {

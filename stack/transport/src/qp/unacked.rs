@@ -93,6 +93,16 @@ impl Unacked {
         self.entries.is_empty()
     }
 
+    /// Requests that have started and are not done.
+    pub(crate) fn len(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// They, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
     /// READs and atomics that wait for their response: derived as entries come and go.
     pub(crate) fn rd_atomics(&self) -> u32 {
         self.rd_atomics
