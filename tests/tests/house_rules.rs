@@ -38,13 +38,14 @@ fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 #[test]
 fn dependencies_point_down_only() {
-    // cli → verbs → engine → {transport, port} → wire, and the XDP program under the port.
+    // cli → verbs → engine → {transport, port} → wire, and the XDP program under the port; cli → lab → the same three.
     let may_use: &[(&str, &[&str])] = &[
         ("stack/wire", &[]),
         ("stack/transport", &["xroce-wire"]),
         ("stack/port", &["xroce-wire", "xroce-xdp-prog"]),
         ("xdp-prog", &[]),
         ("stack/engine", &["xroce-wire", "xroce-transport", "xroce-port"]),
+        ("stack/lab", &["xroce-wire", "xroce-transport", "xroce-port"]),
         ("stack/verbs", &["xroce-wire", "xroce-transport", "xroce-port", "xroce-engine"]),
     ];
     for (room, allowed) in may_use {

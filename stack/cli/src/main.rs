@@ -3,7 +3,6 @@
 
 mod commands;
 mod cpu;
-mod describe;
 mod device;
 mod idle;
 mod number;
@@ -14,7 +13,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{Outcome, Usage, decode, devinfo, doctor, perf, pingpong};
+use commands::{Outcome, Usage, decode, devinfo, doctor, lab, perf, pingpong};
 use xroce::QpType;
 
 /// A software RoCE v2 NIC in user space.
@@ -30,6 +29,7 @@ enum Command {
     Decode(decode::Args),
     Devinfo(devinfo::Args),
     Doctor(doctor::Args),
+    Lab(lab::Args),
     Perf(perf::Args),
     #[command(name = "rc_pingpong")]
     RcPingpong(pingpong::Args),
@@ -43,6 +43,7 @@ impl Command {
             Command::Decode(_) => "decode",
             Command::Devinfo(_) => "devinfo",
             Command::Doctor(_) => "doctor",
+            Command::Lab(_) => "lab",
             Command::Perf(_) => "perf",
             Command::RcPingpong(_) => "rc_pingpong",
             Command::UcPingpong(_) => "uc_pingpong",
@@ -54,6 +55,7 @@ impl Command {
             Command::Decode(args) => Ok(decode::run(args)?),
             Command::Devinfo(args) => Ok(devinfo::run(args)?),
             Command::Doctor(args) => Ok(doctor::run(args)?),
+            Command::Lab(args) => Ok(lab::run(args)?),
             Command::Perf(args) => Ok(perf::run(args)?),
             Command::RcPingpong(args) => Ok(pingpong::run(args, QpType::Rc)?),
             Command::UcPingpong(args) => Ok(pingpong::run(args, QpType::Uc)?),
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
 /// Whether the arguments are at fault.
 fn is_usage(error: &(dyn Error + 'static)) -> bool {
     error.is::<Usage>()
+        || matches!(error.downcast_ref(), Some(lab::LabError::Usage(_)))
         || matches!(error.downcast_ref(), Some(pingpong::PingpongError::Usage(_)))
         || matches!(error.downcast_ref(), Some(perf::PerfError::Usage(_)))
 }

@@ -3,6 +3,7 @@
 pub mod decode;
 pub mod devinfo;
 pub mod doctor;
+pub mod lab;
 pub mod perf;
 pub mod pingpong;
 

@@ -4,10 +4,10 @@
 //! over. The outcome is failed if any packet is malformed or has a bad ICRC, or if the file is damaged; what lies before
 //! the damage is still decoded.
 
-mod capture;
+pub mod capture;
 mod json;
-mod link;
-mod packet;
+pub mod link;
+pub mod packet;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -9,7 +9,7 @@ use xroce_wire::WireError;
 use super::Tally;
 use super::capture::Frame;
 use super::packet::{Decoded, Ends};
-use crate::describe::{self, Path};
+use xroce_lab::describe::{self, Path};
 
 /// Characters of the longest dotted IPv4 address.
 const IPV4_WIDTH: usize = 15;

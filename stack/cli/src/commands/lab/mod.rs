@@ -1,0 +1,115 @@
+//! `xroce lab SCENARIO`: a RoCE conversation as a ladder diagram, packet by packet.
+//!
+//! A scenario's name enters, or a capture; one HTML page leaves, or a text ladder. Everything runs in memory and in virtual
+//! time: no rights, no netdev, and the same page each time.
+
+mod capture;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use xroce_lab::{Ladder, SCENARIOS, Scenario};
+
+use super::{Outcome, Usage};
+
+/// Shows a RoCE conversation as a ladder diagram: one self-contained HTML page, or text.
+///
+/// A scenario is played by two whole endpoints in memory, in virtual time. The page steps through it by the arrow keys: each
+/// packet down to its fields and bytes, with what the ICRC covers, and beside it both queue pairs: state, PSNs, window, timers,
+/// work requests.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What to show; --list names them all
+    #[arg(required_unless_present_any = ["list", "from"])]
+    scenario: Option<String>,
+    /// Show the RoCE v2 packets of a pcap or pcapng file instead
+    #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
+    from: Option<PathBuf>,
+    /// List the scenarios
+    #[arg(long, conflicts_with_all = ["scenario", "from", "text", "output"])]
+    list: bool,
+    /// Write a text ladder to standard output instead of a page
+    #[arg(long, conflicts_with = "output")]
+    text: bool,
+    /// Where the page goes; `-` is standard output [default: SCENARIO.html]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Why `lab` could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// The arguments ask for what there is not.
+    #[error(transparent)]
+    Usage(#[from] Usage),
+    /// The capture cannot be shown.
+    #[error("{}: {source}", file.display())]
+    Capture {
+        /// As given by the user.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: capture::FromError,
+    },
+    /// The page cannot be made.
+    #[error("the page's data: {0}")]
+    Page(#[from] serde_json::Error),
+    /// The page cannot be written.
+    #[error("{}: {source}", file.display())]
+    Write {
+        /// Where it was to go.
+        file: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Outcome, LabError> {
+    if args.list {
+        return print(&list());
+    }
+    let ladder = ladder(args)?;
+    if args.text {
+        return print(&xroce_lab::text(&ladder));
+    }
+    let page = xroce_lab::page(&ladder)?;
+    match &args.output {
+        Some(file) if file == Path::new("-") => print(&page),
+        Some(file) => write(file, &page),
+        None => write(Path::new(&format!("{}.html", ladder.name)), &page),
+    }
+}
+
+fn ladder(args: &Args) -> Result<Ladder, LabError> {
+    if let Some(file) = &args.from {
+        return capture::ladder(file).map_err(|source| LabError::Capture { file: file.clone(), source });
+    }
+    let name = args.scenario.as_deref().unwrap_or_default();
+    let Some(scenario) = Scenario::find(name) else {
+        let names: Vec<&str> = SCENARIOS.iter().map(|s| s.name).collect();
+        return Err(Usage(format!("there is no scenario {name:?}; there are {}", names.join(", "))).into());
+    };
+    Ok(scenario.run())
+}
+
+fn list() -> String {
+    let width = SCENARIOS.iter().map(|s| s.name.len()).max().unwrap_or(0);
+    SCENARIOS.iter().map(|s| format!("{:<width$}  {}\n", s.name, s.title)).collect()
+}
+
+fn write(file: &Path, page: &str) -> Result<Outcome, LabError> {
+    fs::write(file, page).map_err(|source| LabError::Write { file: file.to_owned(), source })?;
+    println!("{}", file.display());
+    Ok(Outcome::Done)
+}
+
+fn print(text: &str) -> Result<Outcome, LabError> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // Who reads our output has seen enough.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(LabError::Write { file: "standard output".into(), source: e })
+        }
+        _ => Ok(Outcome::Done),
+    }
+}

@@ -1,0 +1,411 @@
+"use strict";
+// The page of one ladder: draws it, steps through it, shows both ends and the selected packet. No library, no network.
+const lab = JSON.parse(document.getElementById("data").textContent);
+const $ = (id) => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+
+function el(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+}
+function svg(name, attributes = {}, text) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+// ---- the steps that belong to a packet ----
+lab.packets.forEach((packet) => { packet.arrivals = []; });
+lab.steps.forEach((step, index) => {
+  if (step.kind === "sent" || step.kind === "captured") lab.packets[step.packet].sentAt = index;
+  if (step.kind === "arrived") lab.packets[step.packet].arrivals.push(index);
+});
+const noted = lab.steps.map((step, index) => (step.note ? index : -1)).filter((index) => index >= 0);
+
+// ---- the ladder ----
+const LINE = 17, ROW = 29, GAP = 30, GAP_NS = 100000, TOP = 62, TIME = 76;
+let rows = [], shapes = [];
+
+function layout(width) {
+  const narrow = width < 720;
+  // Columns: time, what happens at A, the wire, what happens at B.
+  const side = narrow ? 14 : Math.min(300, Math.max(218, width * 0.235));
+  const left = narrow ? 14 : TIME + 24 + side - 14, right = width - side;
+  const rooms = (narrow ? [right - left - 16, right - left - 16] : [left - TIME - 36, width - right - 16]).map((room) => Math.floor(room / 7.55));
+  return { narrow, left, right, rooms };
+}
+
+/// What stands beside a step: its own text, then its effects.
+function beside(step) {
+  const lines = [];
+  if (step.text) lines.push([step.text, step.kind === "timer" ? "k-timer" : ""]);
+  if (step.kind === "arrived") lines.push([`#${step.packet + 1}${step.copy ? " copy" : ""} arrives`, "dim"]);
+  for (const effect of step.effects) lines.push([effect.text, "k-" + effect.kind]);
+  return lines;
+}
+
+/// Words in lines that fit `room` characters.
+function wrap(lines, room) {
+  const out = [];
+  for (const [text, kind] of lines) {
+    let line = "";
+    for (const word of text.split(" ")) {
+      if (line && line.length + 1 + word.length > room) { out.push([line, kind]); line = "  " + word; }
+      else line = line ? line + " " + word : word;
+    }
+    out.push([line, kind]);
+  }
+  return out;
+}
+
+function draw() {
+  const root = $("ladder"), width = root.parentElement.clientWidth, at = layout(width);
+  root.replaceChildren();
+  let y = TOP;
+  const gaps = [];
+  rows = lab.steps.map((step, index) => {
+    const before = index ? lab.steps[index - 1].ns : step.ns;
+    if (step.ns - before >= GAP_NS) { gaps.push([y, step.ns - before]); y += GAP; }
+    const lines = wrap(beside(step), at.rooms[step.end]);
+    const isPacket = step.kind === "sent" || step.kind === "captured";
+    const height = at.narrow ? (isPacket ? ROW : 0) + Math.max(lines.length * LINE, isPacket ? 0 : ROW - LINE + lines.length * LINE)
+      : Math.max(ROW, lines.length * LINE + (ROW - LINE));
+    const row = { top: y, y: y + ROW / 2 + 2, height, lines, step, index };
+    y += height;
+    return row;
+  });
+  const bottom = y + 14;
+  root.setAttribute("viewBox", `0 0 ${width} ${bottom}`);
+  root.setAttribute("height", bottom);
+  root.setAttribute("aria-label", `${lab.title}: ${lab.packets.length} packets, ${lab.steps.length} steps`);
+
+  const bands = svg("g"), lines = svg("g"), texts = svg("g");
+  root.append(bands, lines, texts);
+  const heads = lab.ends.map((end, index) => {
+    const x = index ? at.right : at.left, anchor = at.narrow ? (index ? "end" : "start") : "middle";
+    const px = at.narrow ? (index ? width - 2 : 2) : x;
+    texts.append(svg("text", { x: px, y: 20, "text-anchor": anchor, class: "head" }, end.name));
+    texts.append(svg("text", { x: px, y: 38, "text-anchor": anchor, class: "sub" }, end.address + (end.qpn && !at.narrow ? "  QP " + end.qpn : "")));
+    return x;
+  });
+  if (!at.narrow) texts.append(svg("text", { x: TIME, y: 38, "text-anchor": "end", class: "sub" }, "µs"));
+  // Rails, dotted where time is left out.
+  for (const x of heads) {
+    let from = TOP - 12;
+    for (const [top] of gaps) {
+      lines.append(svg("line", { x1: x, x2: x, y1: from, y2: top, class: "rail" }));
+      lines.append(svg("line", { x1: x, x2: x, y1: top, y2: top + GAP, class: "rail broken" }));
+      from = top + GAP;
+    }
+    lines.append(svg("line", { x1: x, x2: x, y1: from, y2: bottom - 4, class: "rail" }));
+  }
+  for (const [top, ns] of gaps) {
+    const g = svg("g", { class: "gap" });
+    g.append(svg("text", { x: (at.left + at.right) / 2, y: top + GAP / 2 + 4, "text-anchor": "middle" }, `${span(ns)} pass`));
+    texts.append(g);
+  }
+  shapes = lab.packets.map((packet, index) => arrows(lines, packet, index, at));
+  for (const row of rows) drawRow(bands, texts, row, at, width);
+  show();
+}
+
+function span(ns) {
+  return ns >= 1e9 ? `${(ns / 1e9).toFixed(2)} s` : ns >= 1e6 ? `${(ns / 1e6).toFixed(2)} ms` : `${Math.round(ns / 1000)} µs`;
+}
+
+/// The lines of one packet: one to each arrival, or a stump to where it is lost.
+function arrows(parent, packet, index, at) {
+  const from = packet.from ? at.right : at.left, to = packet.from ? at.left : at.right;
+  const start = rows[packet.sentAt].y, group = [];
+  const kind = `e${packet.from}${packet.nak ? " nak" : ""}${["lost", "corrupted"].includes(packet.fate) ? " harmed" : ""}`;
+  const one = (x2, y2, step, lost) => {
+    const g = svg("g", { class: `packet ${kind}${lost ? " lost" : ""}` });
+    g.append(svg("line", { x1: from, y1: start, x2, y2, class: "line" }));
+    if (lost) {
+      g.append(svg("path", { d: `M${x2 - 7} ${y2 - 7}L${x2 + 7} ${y2 + 7}M${x2 + 7} ${y2 - 7}L${x2 - 7} ${y2 + 7}`, class: "line", style: "stroke-dasharray:none;stroke-width:2.5" }));
+    } else {
+      const angle = Math.atan2(y2 - start, x2 - from) * 180 / Math.PI;
+      g.append(svg("path", { d: "M0 0L-11 -4.5L-11 4.5Z", transform: `translate(${x2} ${y2}) rotate(${angle})`, class: "arrowhead" }));
+    }
+    if (packet.fate === "corrupted") {
+      const mx = (from + x2) / 2, my = (start + y2) / 2;
+      g.append(svg("path", { d: `M${mx - 9} ${my + 4}l5 -10l4 14l5 -10`, class: "line", style: "stroke-width:2.4" }));
+    }
+    parent.append(g);
+    group.push({ g, from: packet.sentAt, to: step });
+  };
+  if (packet.fate === "captured") one(to, start, packet.sentAt, false);
+  packet.arrivals.forEach((step) => one(to, rows[step].y, step, false));
+  if (packet.fate === "lost") one(from + (to - from) * 0.72, start + ROW * 0.95, packet.sentAt, true);
+  return group;
+}
+
+function drawRow(bands, texts, row, at, width) {
+  const { step, index } = row, right = step.end === 1, x = right ? at.right : at.left;
+  const band = svg("g", { class: "row", "data-step": index });
+  band.append(svg("rect", { x: 0, y: row.top + 1, width, height: row.height - 2, class: "band" }));
+  bands.append(band);
+  const g = svg("g", { class: `row e${step.end}`, "data-step": index });
+  if (!at.narrow) g.append(svg("text", { x: TIME, y: row.y + 4, "text-anchor": "end", class: "time" }, step.time));
+  if (step.kind === "sent" || step.kind === "captured") label(g, row, at);
+  g.append(svg("circle", { cx: x, cy: row.y, r: step.kind === "call" || step.kind === "timer" ? 5.5 : 4, class: "dot" }));
+  const inside = at.narrow, anchor = right === inside ? "end" : "start";
+  const tx = inside ? (right ? x - 10 : x + 10) : (right ? x + 14 : x - 14);
+  const down = inside && (step.kind === "sent" || step.kind === "captured") ? ROW - 6 : 0;
+  row.lines.forEach(([text, kind], n) => {
+    g.append(svg("text", { x: tx, y: row.y + 4 + down + n * LINE, "text-anchor": inside ? anchor : (right ? "start" : "end"), class: `beside ${kind}`, "xml:space": "preserve" }, text));
+  });
+  if (step.note) {
+    const n = noted.indexOf(index) + 1, bx = at.narrow ? (right ? at.left + 14 : at.right - 14) : TIME + 15;
+    const badge = svg("g", { class: "badge" });
+    badge.append(svg("circle", { cx: bx, cy: row.y, r: 8 }), svg("text", { x: bx, y: row.y + 3.5, "text-anchor": "middle" }, n));
+    g.append(badge);
+  }
+  texts.append(g);
+  for (const part of [band, g]) part.addEventListener("click", () => go(index));
+}
+
+/// What a packet is called, at the rail it leaves.
+function label(g, row, at) {
+  const packet = lab.packets[row.step.packet], right = packet.from === 1;
+  const text = svg("text", {
+    x: right ? at.right - 12 : at.left + 12, y: row.y - 4, "text-anchor": right ? "end" : "start",
+    class: `label${packet.nak ? " nak" : ""}`, "xml:space": "preserve",
+  });
+  const bits = [[`#${row.step.packet + 1} `, "no"], [packet.name, "op"], [` PSN ${packet.psn}`, ""]];
+  if (packet.rest) bits.push([" " + packet.rest, "dim"]);
+  if (packet.again) bits.push([" again", "tag"]);
+  if (packet.fate === "lost" || packet.fate === "corrupted") bits.push([" " + packet.fate, "harm"]);
+  if (packet.fate === "doubled") bits.push([" doubled", "tag"]);
+  if (at.narrow) bits.splice(0, 1);
+  for (const [words, kind] of bits) text.append(svg("tspan", { class: kind }, words));
+  g.append(text);
+}
+
+// ---- stepping ----
+let now = 0;
+
+function go(index, scroll = true) {
+  now = Math.max(0, Math.min(lab.steps.length - 1, index));
+  show();
+  try { history.replaceState(null, "", "#" + (now + 1)); } catch { /* some viewers allow none */ }
+  if (scroll) {
+    const row = document.querySelector(`#ladder .row.now`);
+    if (row) row.scrollIntoView({ block: "nearest", behavior: "instant" });
+    keepInSight(row);
+  }
+}
+
+/// The bar covers the top of the page.
+function keepInSight(row) {
+  if (!row) return;
+  const box = row.getBoundingClientRect(), bar = document.querySelector(".bar").getBoundingClientRect();
+  if (box.top < bar.bottom + 12) scrollBy(0, box.top - bar.bottom - 60);
+  else if (box.bottom > innerHeight - 60) scrollBy(0, box.bottom - innerHeight + 120);
+}
+
+function show() {
+  const step = lab.steps[now];
+  for (const row of document.querySelectorAll("#ladder .row")) {
+    const index = Number(row.dataset.step);
+    row.classList.toggle("now", index === now);
+    row.classList.toggle("later", index > now);
+  }
+  shapes.forEach((group, index) => group.forEach(({ g, from, to }) => {
+    g.classList.toggle("later", from > now);
+    g.classList.toggle("flying", from <= now && to > now);
+    g.classList.toggle("picked", index === step.packet);
+  }));
+  $("count").textContent = `step ${now + 1} of ${lab.steps.length}`;
+  $("what").textContent = `${step.time} µs  ${lab.ends[step.end].name}: ${headline(step)}`;
+  $("first").disabled = $("back").disabled = now === 0;
+  $("last").disabled = $("next").disabled = now === lab.steps.length - 1;
+  $("note").textContent = step.note || "";
+  for (const item of $("notelist").children) item.classList.toggle("now", Number(item.dataset.step) === now);
+  states(step);
+  requests(step);
+  showPacket(step);
+}
+
+function headline(step) {
+  if (step.text) return step.text;
+  const packet = lab.packets[step.packet];
+  const verb = { sent: "sends", arrived: step.copy ? "gets a copy of" : "gets", captured: "sends" }[step.kind];
+  return `${verb} #${step.packet + 1} ${packet.name} PSN ${packet.psn}`;
+}
+
+function states(step) {
+  $("states").hidden = $("requests").hidden = !step.states;
+  if (!step.states) return;
+  const before = now ? lab.steps[now - 1].states : step.states;
+  let section = "";
+  $("lines").replaceChildren();
+  lab.stateNames.forEach(([belongs, name, about], line) => {
+    const cells = [0, 1].map((end) => step.states[end][line]);
+    if (lab.steps.every((s) => !s.states || (!s.states[0][line] && !s.states[1][line]))) return;
+    if (belongs && belongs !== section) {
+      section = belongs;
+      $("lines").append(el("tr", { class: "section" }, el("td", { colspan: 3 }, belongs)));
+    }
+    const row = el("tr", {}, el("td", { title: about }, name));
+    cells.forEach((text, end) => {
+      const changed = before[end][line] !== text;
+      row.append(el("td", { class: changed ? "changed" : `in${end}` }, text || "–"));
+    });
+    $("lines").append(row);
+  });
+}
+
+function requests(step) {
+  if (!step.requests) return;
+  const before = now ? lab.steps[now - 1].requests : step.requests;
+  $("queues").replaceChildren();
+  step.requests.forEach((queues, end) => queues.forEach((queue, which) => {
+    if (!queue.length) return;
+    const body = el("tbody");
+    queue.forEach(([id, op, len, kind, text], n) => {
+      const old = before[end][which][n];
+      const changed = !old || old[4] !== text ? " changed" : "";
+      body.append(el("tr", {}, el("td", {}, `${id}`), el("td", {}, op), el("td", {}, `${len} B`), el("td", { class: kind + changed }, text)));
+    });
+    const title = `${lab.ends[end].name}: ${which ? "receive queue" : "send queue"}`;
+    $("queues").append(el("div", { class: "queue" }, el("h3", {}, title), el("table", {}, body)));
+  }));
+  if (!$("queues").children.length) $("queues").append(el("p", { class: "empty" }, "Nothing was posted yet."));
+}
+
+// ---- one packet: fields and bytes ----
+let shown = "";
+
+function showPacket(step) {
+  $("packet").hidden = step.packet === undefined;
+  if (step.packet === undefined) { shown = ""; return; }
+  const packet = lab.packets[step.packet];
+  const view = step.kind === "arrived" && packet.arrived ? packet.arrived : packet;
+  const key = `${step.packet} ${view === packet}`;
+  if (key === shown) return;
+  shown = key;
+  const other = lab.ends[1 - packet.from].name, bytes = view.hex.length / 2;
+  $("packetname").textContent = `#${step.packet + 1} ${packet.name} PSN ${packet.psn}`;
+  const fate = { lost: "lost on the way", corrupted: view === packet ? "as it was sent; a bit is flipped on the way" : "as it arrived: one bit is flipped", doubled: "doubled on the way" }[packet.fate];
+  $("packetfate").replaceChildren(`${lab.ends[packet.from].name} → ${other}, ${bytes} bytes from the IP header on`, ...(fate ? [" · ", el("b", {}, fate)] : []));
+  fields(view);
+  hex(view, packet);
+  $("fieldabout").textContent = "";
+}
+
+function fields(view) {
+  $("fields").replaceChildren();
+  let id = 0;
+  for (const header of view.headers) {
+    const body = el("tbody");
+    for (const field of header.fields) {
+      const row = el("tr", { class: field.cover, "data-field": id++ },
+        el("td", {}, field.name), el("td", {}, field.bits >= 32 && field.bits % 8 === 0 ? `${field.bits / 8} B` : `${field.bits} b`),
+        el("td", {}, field.value, ...(field.says ? [el("span", { class: "says" }, field.says)] : [])));
+      row.addEventListener("mouseenter", () => light(view, Number(row.dataset.field)));
+      row.addEventListener("mouseleave", () => light(view, -1));
+      body.append(row);
+    }
+    $("fields").append(el("table", {}, el("caption", {}, header.name, el("span", {}, header.title)), body));
+  }
+}
+
+function hex(view, packet) {
+  const flat = view.headers.flatMap((header) => header.fields.map((field, n) => ({ ...field, header: header.name, first: n === 0 })));
+  const of = (byte) => flat.map((field, id) => [field, id]).filter(([f]) => f.at < byte * 8 + 8 && f.at + f.bits > byte * 8);
+  $("bytes").replaceChildren();
+  const count = view.hex.length / 2;
+  for (let start = 0; start < count; start += 16) {
+    const row = el("div", { class: "r" }, el("span", { class: "o" }, start.toString(16).padStart(4, "0")));
+    for (let byte = start; byte < Math.min(count, start + 16); byte++) {
+      const ids = of(byte), cover = ids.some(([f]) => f.cover === "masked") ? "masked" : ids.length ? ids[0][0].cover : "";
+      const begins = ids.some(([f]) => f.first && f.at === byte * 8);
+      const flipped = packet.flipped !== undefined && view !== packet && packet.flipped >> 3 === byte;
+      const cell = el("span", { class: `by ${cover}${begins ? " head" : ""}${flipped ? " flipped" : ""}`, "data-byte": byte }, view.hex.slice(byte * 2, byte * 2 + 2));
+      cell.addEventListener("mouseenter", () => light(view, ids.map(([, id]) => id), byte));
+      cell.addEventListener("mouseleave", () => light(view, -1));
+      row.append(cell);
+    }
+    $("bytes").append(row);
+  }
+}
+
+/// Lights fields and the bytes they lie in.
+function light(view, which, byte) {
+  const ids = [which].flat();
+  const flat = view.headers.flatMap((header) => header.fields.map((field) => ({ ...field, header: header.name })));
+  document.querySelectorAll("#fields tr").forEach((row) => row.classList.toggle("lit", ids.includes(Number(row.dataset.field))));
+  const lit = new Set();
+  for (const id of ids) {
+    if (id < 0) continue;
+    const { at, bits } = flat[id];
+    for (let b = at >> 3; b <= (at + bits - 1) >> 3; b++) lit.add(b);
+  }
+  document.querySelectorAll("#bytes .by").forEach((cell) => cell.classList.toggle("lit", byte === undefined ? lit.has(Number(cell.dataset.byte)) : lit.has(Number(cell.dataset.byte))));
+  const named = ids.filter((id) => id >= 0).map((id) => flat[id]);
+  $("fieldabout").textContent = named.map((f) => `${f.header} ${f.name}: ${lab.glossary[f.header + "." + f.name] || `${f.bits} bits, ${f.cover} by the ICRC.`}`).slice(0, 3).join("  ");
+  if (byte !== undefined && named.length) {
+    const row = document.querySelector(`#fields tr[data-field="${ids[0]}"]`), box = $("fields");
+    if (row && box.scrollHeight > box.clientHeight + 4) row.scrollIntoView({ block: "nearest" });
+  }
+}
+
+function wire() {
+  const dialog = $("wire"), card = $("packet");
+  if (dialog.open) { dialog.close(); return; }
+  if (card.hidden) return;
+  $("wirebody").append(...card.childNodes);
+  dialog.showModal();
+}
+$("wire").addEventListener("close", () => $("packet").append(...$("wirebody").childNodes));
+
+// ---- texts, buttons, keys ----
+function begin() {
+  $("about").append(...lab.about.map((text) => el("p", {}, text)));
+  $("look").append(...lab.look.map((text) => el("li", {}, text)));
+  $("look").parentElement.hidden = !lab.look.length;
+  $("facts").append(...lab.facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  lab.ends.forEach((end, index) => { $("end" + index).textContent = end.name; });
+  $("notelist").append(...noted.map((index) => {
+    const step = lab.steps[index];
+    const item = el("li", { "data-step": index }, el("span", { class: "at" }, `${step.time} µs ${lab.ends[step.end].name}`), step.note);
+    item.addEventListener("click", () => go(index));
+    return item;
+  }));
+  const buttons = { first: () => go(0), back: () => go(now - 1), next: () => go(now + 1), last: () => go(lab.steps.length - 1), theme, print: () => print(), big: wire };
+  for (const [id, act] of Object.entries(buttons)) $(id).addEventListener("click", act);
+  const keys = {
+    ArrowRight: buttons.next, ArrowDown: buttons.next, ArrowLeft: buttons.back, ArrowUp: buttons.back, Home: buttons.first, End: buttons.last,
+    n: () => go(noted.find((index) => index > now) ?? now), p: () => go(noted.findLast((index) => index < now) ?? now), t: theme, b: wire,
+  };
+  addEventListener("keydown", (event) => {
+    const act = keys[event.key];
+    if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+    if ($("wire").open && event.key.startsWith("Arrow") && event.key.length > 9) return;
+    event.preventDefault();
+    act();
+  });
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const follow = () => { document.documentElement.dataset.theme = dark.matches ? "dark" : "light"; };
+  follow();
+  dark.addEventListener("change", follow);
+  let width = 0;
+  new ResizeObserver(() => {
+    const wide = $("ladder").parentElement.clientWidth;
+    if (wide !== width) { width = wide; draw(); }
+  }).observe($("ladder").parentElement);
+  addEventListener("hashchange", () => go(Number(location.hash.slice(1)) - 1 || 0));
+  now = Math.max(0, Math.min(lab.steps.length - 1, Number(location.hash.slice(1)) - 1 || 0));
+  draw();
+  document.documentElement.dataset.ready = "true";
+}
+
+function theme() {
+  const root = document.documentElement;
+  root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+}
+begin();
