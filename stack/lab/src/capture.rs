@@ -31,7 +31,8 @@ pub fn ladder(name: &str, packets: Vec<Captured>) -> Option<Ladder> {
     let all = packets.len();
     let pair = busiest(&packets)?;
     let own: Vec<Captured> = packets.into_iter().filter(|p| ends_of(p) == ends_of_pair(pair)).collect();
-    let mut about = vec![format!("{} RoCE v2 packets between {} and {}, as a capture saw them.", own.len(), pair.0, pair.1)];
+    let mut about =
+        vec![format!("{} RoCE v2 packets between {} and {}, as a capture saw them.", own.len(), pair.0, pair.1)];
     if own.len() < all {
         about.push(format!("{} packets between other addresses are left out.", all - own.len()));
     }
@@ -72,16 +73,25 @@ fn ends_of_pair((a, b): (IpAddr, IpAddr)) -> (IpAddr, IpAddr) {
 
 /// The ends of most packets; the first is the one that sent first.
 fn busiest(packets: &[Captured]) -> Option<(IpAddr, IpAddr)> {
-    let mut counts: Vec<((IpAddr, IpAddr), (IpAddr, IpAddr), usize)> = Vec::new();
+    let mut counts: Vec<Conversation> = Vec::new();
     for packet in packets {
-        let key = ends_of(packet);
-        match counts.iter_mut().find(|(ends, ..)| *ends == key) {
-            Some((.., count)) => *count += 1,
-            None => counts.push((key, (packet.src, packet.dst), 1)),
+        let ends = ends_of(packet);
+        match counts.iter_mut().find(|c| c.ends == ends) {
+            Some(conversation) => conversation.packets += 1,
+            None => counts.push(Conversation { ends, began: (packet.src, packet.dst), packets: 1 }),
         }
     }
     // Of equals the first to appear.
-    counts.into_iter().rev().max_by_key(|(.., count)| *count).map(|(_, pair, _)| pair)
+    counts.into_iter().rev().max_by_key(|c| c.packets).map(|c| c.began)
+}
+
+/// Two addresses, and how much they have to say to each other.
+struct Conversation {
+    /// The smaller address first.
+    ends: (IpAddr, IpAddr),
+    /// The sender of the first packet first.
+    began: (IpAddr, IpAddr),
+    packets: usize,
 }
 
 /// What tells a request packet of RC from all others, so that one which comes again is known. A READ request that asks for

@@ -101,7 +101,9 @@ fn says(part: &Part, bytes: &[u8], packet: Option<&Packet<'_>>) -> String {
         ("BTH", "P_Key", 0xFFFF) => "default partition, full member",
         ("BTH", "PadCnt", 1..=3) => "zero bytes behind the payload",
         ("BTH", "PSN", psn) => return format!("{psn:#08x}"),
-        ("AETH", "Syndrome", _) => return packet.and_then(Packet::aeth).map_or(String::new(), |a| describe::aeth_words(&a)),
+        ("AETH", "Syndrome", _) => {
+            return packet.and_then(Packet::aeth).map_or(String::new(), |a| describe::aeth_words(&a));
+        }
         ("AtomicETH" | "AtomicAckETH", "Swap or add" | "Compare" | "Original", word) => return word.to_string(),
         ("ICRC", ..) => match packet.and_then(Packet::icrc) {
             Some(true) => "right",
@@ -167,7 +169,9 @@ fn about(part: &Part) -> &'static str {
         ("ImmDt", _) => "Four bytes that go into the completion.",
         ("IETH", _) => "The key that dies when the message is complete.",
         ("DETH", "Q_Key") => "Must be that of the receiving queue pair.",
-        ("Payload", _) => "What the application sends. Every packet but the last of a message carries exactly one path MTU.",
+        ("Payload", _) => {
+            "What the application sends. Every packet but the last of a message carries exactly one path MTU."
+        }
         ("ICRC", _) => "CRC-32 over all that is not masked, least significant byte first.",
         _ => "",
     }

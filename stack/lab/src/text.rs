@@ -111,7 +111,11 @@ fn leaving(ladder: &Ladder, index: usize) -> (String, bool) {
 fn arriving(ladder: &Ladder, index: usize, copy: bool) -> (String, bool) {
     let number = index + 1;
     let copy = if copy { " copy" } else { "" };
-    if ladder.packets[index].from == 0 { (format!("─▶ #{number}{copy} "), false) } else { (format!(" #{number}{copy} ◀─"), false) }
+    if ladder.packets[index].from == 0 {
+        (format!("─▶ #{number}{copy} "), false)
+    } else {
+        (format!(" #{number}{copy} ◀─"), false)
+    }
 }
 
 /// Words in lines of at most 100 characters, those behind the first indented like `mark`.

@@ -16,7 +16,8 @@ fn run(name: &str) -> Ladder {
 fn every_scenario_is_what_its_file_says() {
     let mut wrong = Vec::new();
     for scenario in SCENARIOS {
-        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/ladders").join(format!("{}.txt", scenario.name));
+        let file =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/ladders").join(format!("{}.txt", scenario.name));
         let is = text(&scenario.run());
         if std::env::var_os("XROCE_BLESS").is_some() {
             fs::write(&file, &is).expect("the file can be written");
@@ -62,7 +63,8 @@ fn what_arrives_is_what_was_sent() {
     for scenario in SCENARIOS {
         let ladder = scenario.run();
         for (index, packet) in ladder.packets.iter().enumerate() {
-            let arrivals = ladder.steps.iter().filter(|s| matches!(s.what, What::Arrived { packet, .. } if packet == index));
+            let arrivals =
+                ladder.steps.iter().filter(|s| matches!(s.what, What::Arrived { packet, .. } if packet == index));
             let expected = match packet.fate {
                 Fate::Lost => 0,
                 Fate::Duplicated => 2,

@@ -6,7 +6,9 @@ use serde::Serialize;
 use xroce_wire::{Headers, Syndrome, dissect};
 
 use crate::fields::{self, Header};
-use crate::ladder::{self, Effect, Fate, Ladder, Progress, Request, STATE_NAMES, Section, State, What, state_lines, time};
+use crate::ladder::{
+    self, Effect, Fate, Ladder, Progress, Request, STATE_NAMES, Section, State, What, state_lines, time,
+};
 use crate::words;
 
 #[derive(Serialize)]
@@ -104,7 +106,10 @@ impl<'a> Data<'a> {
             look: &ladder.look,
             facts: &ladder.facts,
             ends: ladder.ends.iter().map(end).collect(),
-            state_names: STATE_NAMES.iter().map(|(section, name, about)| (section_name(*section), *name, *about)).collect(),
+            state_names: STATE_NAMES
+                .iter()
+                .map(|(section, name, about)| (section_name(*section), *name, *about))
+                .collect(),
             glossary,
             packets,
             steps: ladder.steps.iter().map(step).collect(),

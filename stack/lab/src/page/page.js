@@ -356,12 +356,15 @@ function light(view, which, byte) {
 
 function wire() {
   const dialog = $("wire"), card = $("packet");
-  if (dialog.open) { dialog.close(); return; }
+  if (dialog.open) { dialog.close(); putBack(); return; }
   if (card.hidden) return;
   $("wirebody").append(...card.childNodes);
   dialog.showModal();
 }
-$("wire").addEventListener("close", () => $("packet").append(...$("wirebody").childNodes));
+function putBack() {
+  $("packet").append(...$("wirebody").childNodes);
+}
+$("wire").addEventListener("close", putBack);
 
 // ---- texts, buttons, keys ----
 function begin() {

@@ -18,8 +18,11 @@ pub(super) static SCENARIO: Scenario = Scenario {
     ],
     play,
     notes: &[
-        (At::Arrives(A, 1), "One bit of the payload is not what was sent. The CRC over the packet is not the one at its end: \
-             dropped and counted, and nothing changes."),
+        (
+            At::Arrives(A, 1),
+            "One bit of the payload is not what was sent. The CRC over the packet is not the one at its end: \
+             dropped and counted, and nothing changes.",
+        ),
         (At::Arrives(A, 2), "ePSN is still 100: the gap shows, and the NAK says so."),
         (At::Sent(A, 4), "A builds the packet again from its memory, and with it the right ICRC."),
     ],

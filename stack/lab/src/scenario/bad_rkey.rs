@@ -19,10 +19,16 @@ pub(super) static SCENARIO: Scenario = Scenario {
     ],
     play,
     notes: &[
-        (At::Arrives(A, 2), "B has no region with this key. It answers, goes to ERR and flushes its RECV. No request of B's own \
-             failed, so its application learns by an event."),
+        (
+            At::Arrives(A, 2),
+            "B has no region with this key. It answers, goes to ERR and flushes its RECV. No request of B's own \
+             failed, so its application learns by an event.",
+        ),
         (At::Arrives(A, 3), "In ERR every packet is dropped without an answer."),
-        (At::Arrives(B, 1), "Success for WR 1, which lies before the PSN of the NAK; the error for WR 2; a flush for WR 3."),
+        (
+            At::Arrives(B, 1),
+            "Success for WR 1, which lies before the PSN of the NAK; the error for WR 2; a flush for WR 3.",
+        ),
     ],
 };
 

@@ -23,7 +23,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
         (At::Arrives(B, 1), "MSN 1 and one credit: LSN 2. SSN 2 may go, SSN 3 is the probe, SSN 4 must wait."),
         (At::Sent(A, 3), "SSN 3 is one beyond LSN 2: the probe. It asks for an ACK, since nothing may follow it."),
         (At::Arrives(A, 3), "The probe finds no RECV."),
-        (At::Arrives(B, 2), "MSN 2 and no credit: LSN stays 2."),
+        (At::Arrives(B, 2), "An RNR NAK brings no credits: LSN stays 2. Its timer paces the probe."),
         (At::Timer(A, 1), "Three RECVs were posted meanwhile. The probe goes again."),
         (At::Arrives(B, 4), "MSN 3 and two credits: LSN 5. The gate is open for SSN 4 and 5."),
     ],

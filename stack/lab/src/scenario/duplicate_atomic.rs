@@ -18,8 +18,14 @@ pub(super) static SCENARIO: Scenario = Scenario {
     play,
     notes: &[
         (At::Arrives(A, 1), "Executed: the word is 42. B keeps the original value, 40, beside PSN 100."),
-        (At::Sent(B, 1), "The answer is lost. An atomic completes only by its own answer, so A's timer has to find out."),
-        (At::Arrives(A, 2), "PSN 100 is behind ePSN 101: a duplicate. The word stays 42, and the saved 40 goes out again."),
+        (
+            At::Sent(B, 1),
+            "The answer is lost. An atomic completes only by its own answer, so A's timer has to find out.",
+        ),
+        (
+            At::Arrives(A, 2),
+            "PSN 100 is behind ePSN 101: a duplicate. The word stays 42, and the saved 40 goes out again.",
+        ),
         (At::Arrives(B, 2), "A has 40 in its buffer: the value before its addition."),
         (At::CopyArrives(A, 3), "The network's copy of the packet. Executed once, answered twice."),
         (At::Arrives(B, 4), "PSN 101 is acknowledged already: the answer is stale, and dropped."),
@@ -28,8 +34,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
 
 fn play() -> Play {
     let acts = vec![(0, A, send(1, Op::FetchAdd(2), 8)), (1500 * US, A, send(2, Op::FetchAdd(3), 8))];
-    let mut play =
-        Play::new(Setup::default(), acts).with(B, (1, 1), Damage::Lose).with(A, (3, 3), Damage::Duplicate);
+    let mut play = Play::new(Setup::default(), acts).with(B, (1, 1), Damage::Lose).with(A, (3, 3), Damage::Duplicate);
     play.watch = Some((B, 40));
     play
 }

@@ -29,10 +29,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
 };
 
 fn play() -> Play {
-    let acts = vec![
-        (0, A, send(1, Op::Write, 1500)),
-        (0, A, send(2, Op::Write, 4000)),
-        (0, A, send(3, Op::Write, 700)),
-    ];
+    let acts =
+        vec![(0, A, send(1, Op::Write, 1500)), (0, A, send(2, Op::Write, 4000)), (0, A, send(3, Op::Write, 700))];
     Play::new(Setup::default(), acts).with(A, (4, 4), Damage::Lose)
 }

@@ -24,13 +24,22 @@ pub(super) static SCENARIO: Scenario = Scenario {
     notes: &[
         (At::Call(A, 1), "In RESET nothing may be posted: the call fails, and nothing else happens."),
         (At::Call(B, 2), "From INIT on RECVs may be posted, so that they are there when the first message comes."),
-        (At::Call(A, 5), "RTS: sq_psn was the last thing to be set. A's next PSN is B's ePSN, as the two have told each other."),
+        (
+            At::Call(A, 5),
+            "RTS: sq_psn was the last thing to be set. A's next PSN is B's ePSN, as the two have told each other.",
+        ),
         (At::Arrives(A, 1), "B is only in RTR, and serves the request. The first packet raises the event COMM_EST."),
         (At::Call(A, 7), "Nothing is on the wire, so SQ_DRAINED comes at once."),
         (At::Call(A, 8), "In SQD a post is taken, but the request does not start: it waits in the send queue."),
         (At::Call(A, 9), "Back in RTS the waiting request starts by itself."),
-        (At::Call(B, 6), "Everything posted completes with a flush error, in order. The status says nothing about why."),
-        (At::Call(B, 7), "RESET forgets: ePSN, MSN and queues begin anew. A must be reset as well before the two can be connected again."),
+        (
+            At::Call(B, 6),
+            "Everything posted completes with a flush error, in order. The status says nothing about why.",
+        ),
+        (
+            At::Call(B, 7),
+            "RESET forgets: ePSN, MSN and queues begin anew. A must be reset as well before the two can be connected again.",
+        ),
     ],
 };
 

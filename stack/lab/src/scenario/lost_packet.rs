@@ -19,7 +19,10 @@ pub(super) static SCENARIO: Scenario = Scenario {
     play,
     notes: &[
         (At::Sent(A, 2), "This packet will not arrive. A cannot know, and goes on."),
-        (At::Arrives(A, 3), "PSN 102, but ePSN is 101: something is missing. B drops the packet and says once where to go on."),
+        (
+            At::Arrives(A, 3),
+            "PSN 102, but ePSN is 101: something is missing. B drops the packet and says once where to go on.",
+        ),
         (At::Arrives(B, 1), "The NAK takes A's next PSN back to 101, and acknowledges PSN 100."),
         (At::Arrives(A, 5), "LAST has come in order: the message is whole and the RECV completes."),
         (At::Sent(A, 6), "Lost as well, and nothing follows that could show a gap."),

@@ -262,4 +262,3 @@ const fn send(id: u64, op: Op, len: u32) -> Act {
 const fn recv(id: u64, len: u32) -> Act {
     Act::Recv { id, len }
 }
-

@@ -19,7 +19,10 @@ pub(super) static SCENARIO: Scenario = Scenario {
     notes: &[
         (At::Sent(A, 3), "Behind 16777215 comes 0. This packet is lost."),
         (At::Arrives(A, 2), "ePSN has wrapped: it is 0."),
-        (At::Arrives(A, 4), "PSN 1 is one further than ePSN 0: ahead. Compared as plain numbers 16777215 would be ahead of both."),
+        (
+            At::Arrives(A, 4),
+            "PSN 1 is one further than ePSN 0: ahead. Compared as plain numbers 16777215 would be ahead of both.",
+        ),
         (At::Arrives(B, 1), "The NAK with PSN 0 acknowledges what lies before it: 16777214 and 16777215."),
     ],
 };

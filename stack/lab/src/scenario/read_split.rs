@@ -23,11 +23,23 @@ pub(super) static SCENARIO: Scenario = Scenario {
         (At::Sent(A, 1), "One packet, four PSNs: 100 to 103. A's next PSN is 104."),
         (At::Arrives(A, 1), "B's ePSN moves on by four at once. MSN counts the READ at its request."),
         (At::Sent(B, 2), "The response with PSN 101 is lost."),
-        (At::Arrives(B, 1), "The first 1,024 bytes are in place. The oldest unacknowledged PSN is that of the next response."),
-        (At::Arrives(B, 3), "PSN 102 where 101 was due: an implied NAK. A drops it, and asks again for what is missing."),
+        (
+            At::Arrives(B, 1),
+            "The first 1,024 bytes are in place. The oldest unacknowledged PSN is that of the next response.",
+        ),
+        (
+            At::Arrives(B, 3),
+            "PSN 102 where 101 was due: an implied NAK. A drops it, and asks again for what is missing.",
+        ),
         (At::Sent(A, 3), "PSN 101, VA moved on by 1,024, DMA length 2,976: the rest of the READ, not all of it."),
-        (At::Arrives(B, 5), "The ACK of the WRITE stands behind a READ that is not complete: it acknowledges nothing yet."),
-        (At::Arrives(A, 3), "A duplicate READ inside one that B remembers: its answer goes out again, ePSN and MSN stay."),
+        (
+            At::Arrives(B, 5),
+            "The ACK of the WRITE stands behind a READ that is not complete: it acknowledges nothing yet.",
+        ),
+        (
+            At::Arrives(A, 3),
+            "A duplicate READ inside one that B remembers: its answer goes out again, ePSN and MSN stay.",
+        ),
         (At::Arrives(A, 4), "The WRITE was executed before. It is acknowledged once more."),
         (At::Arrives(B, 8), "LAST: the READ is complete, by its own response."),
     ],

@@ -22,7 +22,10 @@ pub(super) static SCENARIO: Scenario = Scenario {
         (At::Sent(A, 2), "From here on nothing arrives."),
         (At::Timer(A, 1), "T is over. One of the two retries is spent, both WRITEs go again."),
         (At::Timer(A, 2), "2T later: the second retry."),
-        (At::Timer(A, 3), "4T later no retry is left. WR 2 fails and says why, WR 3 is flushed, the queue pair is in ERR."),
+        (
+            At::Timer(A, 3),
+            "4T later no retry is left. WR 2 fails and says why, WR 3 is flushed, the queue pair is in ERR.",
+        ),
     ],
 };
 

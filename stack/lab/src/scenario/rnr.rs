@@ -20,7 +20,10 @@ pub(super) static SCENARIO: Scenario = Scenario {
     notes: &[
         (At::Arrives(A, 1), "No RECV: B takes nothing, ePSN stays 100. The RNR NAK carries timer code 8, 0.16 ms."),
         (At::Arrives(A, 2), "Ahead of ePSN, and a NAK is pending: no further answer."),
-        (At::Arrives(B, 1), "A stops. Nothing goes out before the wait is over, and the ACK timer is off. One RNR retry is spent."),
+        (
+            At::Arrives(B, 1),
+            "A stops. Nothing goes out before the wait is over, and the ACK timer is off. One RNR retry is spent.",
+        ),
         (At::Timer(A, 1), "The coded time has passed. A sends both again."),
         (At::Call(B, 1), "The RECVs come while A waits. Nothing tells A: only the next try will find them."),
         (At::Arrives(A, 5), "Now there is a RECV."),

@@ -1,0 +1,66 @@
+//! `xroce lab`: what it writes, and what it says of what there is not.
+
+mod ends;
+
+use std::fs;
+use std::path::PathBuf;
+
+use ends::xroce;
+
+fn scratch(name: &str) -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("lab-{name}-{}", std::process::id()));
+    fs::create_dir_all(&dir).expect("a scratch directory");
+    dir
+}
+
+#[test]
+fn the_list_names_every_scenario() {
+    let said = xroce(&["lab", "--list"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for name in ["lost-packet", "go-back-n", "rnr", "duplicate-atomic", "psn-wrap", "read-split", "uc-gap"] {
+        assert!(said.out.lines().any(|line| line.starts_with(name)), "{name}: {}", said.out);
+    }
+    assert_eq!(said.out.lines().count(), 12);
+}
+
+#[test]
+fn a_page_goes_where_it_is_told_and_a_text_to_the_terminal() {
+    let dir = scratch("page");
+    let file = dir.join("x.html");
+    let said = xroce(&["lab", "rnr", "-o", file.to_str().expect("UTF-8")]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let page = fs::read_to_string(&file).expect("the page");
+    assert!(page.starts_with("<!doctype html>") && page.contains("RNR: the receiver is not ready"));
+    let text = xroce(&["lab", "rnr", "--text"]);
+    assert!(text.code == Some(0) && text.out.contains("RNR NAK 0.16 ms PSN 100"), "{text:?}");
+    let both = xroce(&["lab", "rnr", "-o", "-"]);
+    assert_eq!(both.out, page, "the same page on standard output");
+    fs::remove_dir_all(dir).expect("ours");
+}
+
+#[test]
+fn a_capture_of_ours_becomes_a_ladder() {
+    let dir = scratch("capture");
+    let file = dir.join("talk.pcapng");
+    let path = file.to_str().expect("UTF-8");
+    let said = xroce(&["rc_pingpong", "--sim", "-n", "3", "--pcap", path]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let text = xroce(&["lab", "--from", path, "--text"]);
+    assert_eq!(text.code, Some(0), "{text:?}");
+    assert!(text.out.starts_with("talk\n") && text.out.contains("SEND_"), "{text:?}");
+    let page = xroce(&["lab", "--from", path, "-o", "-"]);
+    assert!(page.code == Some(0) && page.out.contains("\"captured\""), "{:?}", page.err);
+    fs::remove_dir_all(dir).expect("ours");
+}
+
+#[test]
+fn what_there_is_not_is_named() {
+    let said = xroce(&["lab", "nosuch"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("nosuch") && said.err.contains("go-back-n"), "{said:?}");
+    assert_eq!(xroce(&["lab"]).code, Some(2));
+    let said = xroce(&["lab", "--from", "/nonexistent/x.pcap"]);
+    assert!(said.code == Some(1) && said.err.contains("/nonexistent/x.pcap"), "{said:?}");
+    let said = xroce(&["lab", "rnr", "-o", "/nonexistent/x.html"]);
+    assert!(said.code == Some(1) && said.err.contains("/nonexistent/x.html"), "{said:?}");
+}

@@ -1,0 +1,203 @@
+//! The pages in a browser: they load without an error, show every packet, and step by the keyboard.
+//!
+//! Driven by chromedriver over WebDriver (W3C), which is HTTP and JSON. Without chromium this says SKIP: `dev/browser` installs it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use xroce_lab::{SCENARIOS, page};
+
+/// chromedriver, and a session with a browser that it started.
+struct Browser {
+    driver: Child,
+    port: u16,
+    session: String,
+}
+
+impl Browser {
+    /// `Err` says what is missing.
+    fn start() -> Result<Browser, String> {
+        for program in ["chromedriver", "chromium"] {
+            let there = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            there.map_err(|_| format!("no {program}: dev/browser installs it"))?;
+        }
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("chromedriver: {e}"))?;
+        let port = port_of(&mut driver).ok_or("chromedriver did not say its port")?;
+        let mut browser = Browser { driver, port, session: String::new() };
+        let options = json!({"binary": which("chromium"), "args": ["--headless=new", "--no-sandbox", "--disable-gpu",
+            "--disable-dev-shm-usage", "--window-size=1400,1000"]});
+        let wanted = json!({"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL"}}}});
+        let session = browser.call("POST", "/session", &wanted)?;
+        browser.session = session["sessionId"].as_str().ok_or("no session")?.to_owned();
+        Ok(browser)
+    }
+
+    /// A command of the session; its value.
+    fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        let path = format!("/session/{}{path}", self.session);
+        self.call(method, &path, body).unwrap_or_else(|e| panic!("{method} {path}: {e}"))
+    }
+
+    fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+        let body = body.to_string();
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).map_err(|e| e.to_string())?;
+        stream.set_read_timeout(Some(Duration::from_secs(120))).map_err(|e| e.to_string())?;
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes()).map_err(|e| e.to_string())?;
+        let mut reader = BufReader::new(stream);
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).map_err(|e| e.to_string())? <= 2 {
+                break;
+            }
+            if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse().map_err(|_| format!("length {value}"))?;
+            }
+        }
+        let mut answer = vec![0; length];
+        reader.read_exact(&mut answer).map_err(|e| e.to_string())?;
+        let answer: Value = serde_json::from_slice(&answer).map_err(|e| e.to_string())?;
+        match &answer["value"]["error"] {
+            Value::String(error) => Err(format!("{error}: {}", answer["value"]["message"])),
+            _ => Ok(answer["value"].clone()),
+        }
+    }
+
+    fn open(&self, file: &std::path::Path) {
+        self.ask("POST", "/url", &json!({"url": format!("file://{}", file.display())}));
+    }
+
+    fn js(&self, script: &str) -> Value {
+        self.ask("POST", "/execute/sync", &json!({"script": format!("return {script}"), "args": []}))
+    }
+
+    fn key(&self, key: &str) {
+        let actions = json!({"actions": [{"type": "key", "id": "k",
+            "actions": [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]}]});
+        self.ask("POST", "/actions", &actions);
+    }
+
+    fn step(&self) -> String {
+        self.js("document.getElementById('count').textContent").as_str().unwrap_or_default().to_owned()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if !self.session.is_empty() {
+            let _ = self.call("DELETE", &format!("/session/{}", self.session), &json!({}));
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+fn which(program: &str) -> String {
+    let out = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    out.map_or(String::new(), |out| String::from_utf8_lossy(&out.stdout).trim().to_owned())
+}
+
+/// chromedriver says "... was started successfully on port N."
+fn port_of(driver: &mut Child) -> Option<u16> {
+    let mut lines = BufReader::new(driver.stdout.take()?).lines().map_while(Result::ok);
+    lines.find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok())
+}
+
+const RIGHT: &str = "\u{E014}";
+const LEFT: &str = "\u{E012}";
+const HOME: &str = "\u{E011}";
+const END: &str = "\u{E010}";
+
+#[test]
+fn pages_work_in_a_browser() {
+    let browser = match Browser::start() {
+        Ok(browser) => browser,
+        Err(reason) => return println!("SKIP pages_work_in_a_browser: {reason}"),
+    };
+    for scenario in SCENARIOS {
+        let ladder = scenario.run();
+        let file = std::env::temp_dir().join(format!("xroce-lab-{}-{}.html", scenario.name, std::process::id()));
+        std::fs::write(&file, page(&ladder).expect("a page")).expect("a scratch file");
+        browser.open(&file);
+        let name = scenario.name;
+        assert_eq!(browser.js("document.documentElement.dataset.ready"), "true", "{name}");
+        assert_eq!(
+            browser.js("document.querySelectorAll('#ladder .label').length"),
+            ladder.packets.len(),
+            "{name}: packets"
+        );
+        let steps = ladder.steps.len();
+        assert_eq!(browser.js("document.querySelectorAll('#ladder text.time').length"), steps, "{name}: steps");
+        assert_eq!(browser.step(), format!("step 1 of {steps}"), "{name}");
+        browser.key(RIGHT);
+        browser.key(RIGHT);
+        browser.key(LEFT);
+        assert_eq!(browser.step(), format!("step 2 of {steps}"), "{name}");
+        browser.key(END);
+        assert_eq!(browser.step(), format!("step {steps} of {steps}"), "{name}");
+        browser.key(RIGHT);
+        assert_eq!(browser.step(), format!("step {steps} of {steps}"), "{name}: there is no further one");
+        browser.key(HOME);
+        assert_eq!(browser.step(), format!("step 1 of {steps}"), "{name}");
+        let errors = browser.ask("POST", "/se/log", &json!({"type": "browser"}));
+        assert_eq!(errors, json!([]), "{name}: the console is silent");
+        std::fs::remove_file(&file).expect("ours");
+    }
+}
+
+#[test]
+fn a_packet_opens_down_to_its_bytes() {
+    let browser = match Browser::start() {
+        Ok(browser) => browser,
+        Err(reason) => return println!("SKIP a_packet_opens_down_to_its_bytes: {reason}"),
+    };
+    let ladder = SCENARIOS.iter().find(|s| s.name == "bad-icrc").expect("a scenario").run();
+    let file = std::env::temp_dir().join(format!("xroce-lab-bytes-{}.html", std::process::id()));
+    std::fs::write(&file, page(&ladder).expect("a page")).expect("a scratch file");
+    browser.open(&file);
+    let click = |label: usize| {
+        browser.js(&format!("document.querySelectorAll('#ladder .label')[{label}].dispatchEvent(new MouseEvent('click', {{bubbles: true}}))"));
+    };
+    click(0);
+    let bytes = ladder.packets[0].sent.len();
+    assert_eq!(browser.js("document.querySelectorAll('#bytes .by').length"), bytes);
+    // IPv4: TOS, TTL, two of the checksum; UDP: two of the checksum; BTH: one.
+    assert_eq!(browser.js("document.querySelectorAll('#bytes .by.masked').length"), 7);
+    assert_eq!(browser.js("document.querySelectorAll('#bytes .by.icrc').length"), 4);
+    assert_eq!(browser.js("document.querySelectorAll('#bytes .by.flipped').length"), 0, "as it was sent");
+    let enter = "dispatchEvent(new MouseEvent('mouseenter'))";
+    browser.js(&format!("document.querySelectorAll('#bytes .by')[37].{enter}"));
+    assert_eq!(browser.js("document.querySelector('#fields tr.lit td').textContent"), "PSN", "byte 37 is in the PSN");
+    browser.js(&format!(
+        "[...document.querySelectorAll('#fields tr')].find(r => r.cells[0].textContent === 'DestQP').{enter}"
+    ));
+    assert_eq!(
+        browser.js("[...document.querySelectorAll('#bytes .by.lit')].map(b => b.dataset.byte).join()"),
+        "33,34,35"
+    );
+    // The step at which it arrives, with the flipped bit.
+    browser.js("document.querySelectorAll('#notelist li')[0].click()");
+    assert_eq!(browser.js("document.querySelectorAll('#bytes .by.flipped').length"), 1);
+    assert!(browser.js("document.getElementById('fields').textContent").as_str().is_some_and(|t| t.contains("WRONG")));
+    browser.key("b");
+    assert_eq!(browser.js("document.getElementById('wire').open"), true);
+    assert_eq!(browser.js("document.querySelectorAll('#wire .by').length"), bytes);
+    browser.key("b");
+    assert_eq!(browser.js("document.querySelectorAll('#packet .by').length"), bytes, "back in its place");
+    std::fs::remove_file(&file).expect("ours");
+}
