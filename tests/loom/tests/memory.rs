@@ -1,4 +1,5 @@
 //! The memory table: a shard that looks up while the owner registers and deregisters.
+#![allow(clippy::arc_with_non_send_sync, reason = "loom's AtomicPtr is neither; its threads are all in one")]
 
 mod common;
 
