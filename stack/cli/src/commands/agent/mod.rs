@@ -81,7 +81,7 @@ impl Shared {
 /// Runs the command: it ends by a signal, or with an error.
 pub fn run(args: &Args) -> Result<Outcome, ServeError> {
     // Nobody polls while the clients think, so that the device has to run by itself.
-    let device = DeviceArgs { device: args.device.clone(), pcap: None };
+    let device = DeviceArgs { device: args.device.clone(), pcap: None, rx_ring: None };
     let opened = device.open(Progress::Event)?;
     let listener = tcp::listen(args.port)?;
     let port = listener.local_addr()?.port();
