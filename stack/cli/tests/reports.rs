@@ -11,36 +11,26 @@ use ends::{Ends, NETDEV, SERVER};
 const MTU: u32 = 1500;
 const ENDLESS: &str = "100000000";
 
-/// However a peer ends while requests are under way, be they SENDs or READs, the other side is told by status 12 and ends.
+/// However a peer ends while requests are under way, be they SENDs or READs, the other side is told and ends. With
+/// several outstanding: of a single one the answer may have left just before the end, and an idle connection notices nothing.
 #[test]
 fn h28_the_end_of_a_peer_is_noticed() {
     let Some(ends) = Ends::new("h28_the_end_of_a_peer_is_noticed", MTU) else { return };
-    for how in ["exit", "TERM", "KILL"] {
-        let rounds = if how == "exit" { "50" } else { ENDLESS };
-        let server = ends.server(&["rc_pingpong", "-d", NETDEV, "-n", rounds]);
-        let client = ends.start_client(&["rc_pingpong", "-d", NETDEV, "-n", ENDLESS, SERVER]);
-        if how != "exit" {
-            sleep(Duration::from_millis(500));
-            server.signal(how);
-        }
-        let start = Instant::now();
-        let (server, client) = (server.wait(), client.wait());
-        assert_eq!(server.code, if how == "exit" { Some(0) } else { None }, "{server:?}");
-        assert_eq!(client.code, Some(1), "{how}: {client:?}");
-        assert!(client.err.contains("Failed status transport retry counter exceeded (12)"), "{how}: {client:?}");
-        assert!(start.elapsed() < Duration::from_secs(30), "{how}: {:?}", start.elapsed());
-    }
-    for how in ["TERM", "KILL"] {
-        let server = ends.server(&["perf", "read_bw", "-d", NETDEV]);
-        let client = ends.start_client(&["perf", "read_bw", "-d", NETDEV, "-n", ENDLESS, SERVER]);
+    for (test, how) in [("send_bw", "TERM"), ("send_bw", "KILL"), ("read_bw", "TERM"), ("read_bw", "KILL")] {
+        let server = ends.server(&["perf", test, "-d", NETDEV]);
+        let client = ends.start_client(&["perf", test, "-d", NETDEV, "-n", ENDLESS, SERVER]);
         sleep(Duration::from_millis(500));
         let start = Instant::now();
         server.signal(how);
         assert_eq!(server.wait().code, None);
         let client = client.wait();
-        assert_eq!(client.code, Some(1), "{how}: {client:?}");
-        assert!(client.err.contains("(12)"), "{how}: {client:?}");
-        assert!(start.elapsed() < Duration::from_secs(30), "{how}: {:?}", start.elapsed());
+        assert_eq!(client.code, Some(1), "{test}, {how}: {client:?}");
+        // By the status, or by the exchange's own connection, whichever is first.
+        assert!(
+            client.err.contains("(12)") || client.err.contains("the other end is gone"),
+            "{test}, {how}: {client:?}"
+        );
+        assert!(start.elapsed() < Duration::from_secs(30), "{test}, {how}: {:?}", start.elapsed());
     }
 }
 

@@ -28,7 +28,14 @@ impl Program {
         if rustix::process::geteuid().is_root() {
             command.uid(NOBODY).gid(NOBODY);
         }
-        command.current_dir("/").spawn().expect("xroce starts")
+        command.current_dir("/");
+        loop {
+            match command.spawn() {
+                // A process that another thread is just starting still holds the descriptor by which the copy was written.
+                Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                child => break child.expect("xroce starts"),
+            }
+        }
     }
 }
 

@@ -171,12 +171,20 @@ fn start(namespace: Option<&str>, args: &[&str]) -> Child {
     command.spawn().expect("xroce starts")
 }
 
-/// All that these commands say fits into a pipe, so that waiting before reading is no trap.
+/// Reads while it waits: a page of the lab is longer than a pipe holds.
 fn said(mut child: Child) -> Said {
+    let read = |mut from: Box<dyn Read + Send>| {
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            from.read_to_string(&mut text).expect("text");
+            text
+        })
+    };
+    let out = read(Box::new(child.stdout.take().expect("a pipe")));
+    let err = read(Box::new(child.stderr.take().expect("a pipe")));
     let code = finish(&mut child);
-    let Output { stdout, stderr, .. } = child.wait_with_output().expect("it has ended");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    Said { code, out: text(stdout), err: text(stderr) }
+    let text = |thread: std::thread::JoinHandle<String>| thread.join().expect("it reads text");
+    Said { code, out: text(out), err: text(err) }
 }
 
 fn finish(child: &mut Child) -> Option<i32> {
