@@ -1,7 +1,7 @@
 //! A packet taken apart for people: headers and fields with their bits, values, words, and whether the ICRC covers them.
 //!
 //! In: bytes from the IP header on. Out: what a page shows when a packet is selected. Where a field lies is known to
-//! [`xroce_wire::layout`]; what it means to somebody who learns is here.
+//! [`xroce_wire::layout()`]; what it means to somebody who learns is here.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

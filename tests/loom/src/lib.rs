@@ -1,7 +1,7 @@
 //! The lock-free parts of `stack/transport` and `stack/engine`, built again from their own files on loom's atomics.
 //!
 //! In: the files as they are. Out: the same types for `tests/`, whose every access to shared memory is one that loom can
-//! reorder. What those files take from `crate::sync` is this crate's [`sync`] here; all else is the real thing.
+//! reorder. What those files take from `crate::sync` is this crate's `sync` here; all else is the real thing.
 // The files built in here have unit tests of their own, on the real atomics: clippy would build them here too.
 #![cfg(not(test))]
 #![deny(unsafe_code)]

@@ -2,7 +2,7 @@
 //!
 //! In: a seed. Out: nothing, or the first rule that was broken, with a scenario made as small as it can be.
 //!
-//! [`generate`](generate()) turns a seed into a [`Plan`](plan::Plan): machines, connections, faults, and what happens when.
+//! [`generate()`] turns a seed into a [`plan::Plan`]: machines, connections, faults, and what happens when.
 //! `world` carries it out: endpoints of `xroce-transport` exchange packets over `net` while applications (`app`, `control`)
 //! post, poll, change states and lose memory. `model` knows what they are owed, from the rules alone; `verdict` looks at
 //! the end. [`shrink()`] takes out of a failing plan whatever is not needed to fail.

@@ -1,6 +1,6 @@
 //! What is going to happen in one run, as data: the whole scenario, before the first event.
 //!
-//! In: nothing. Out: values that [`generate`](crate::generate) fills from a seed, that [`world`](crate::world) carries
+//! In: nothing. Out: values that [`generate`](crate::generate) fills from a seed, that `world` carries
 //! out, and that [`shrink`](crate::shrink) makes smaller. A run is a function of its plan and of nothing else.
 
 use xroce_port::sim::LinkModel;

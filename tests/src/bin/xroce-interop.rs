@@ -2,7 +2,7 @@
 //! both ways, IPv4 and IPv6, every path MTU, every length; errors; many requests at once; loss; pingpong. A row a line as
 //! it goes, then a table. Exit status 0: nothing failed; 1: something did; 77: this machine can have no such guest.
 //!
-//! Usage: xroce-interop 6.1|6.12|bpo|uml [WORD]: only the rows whose name contains WORD.
+//! Usage: xroce-interop 6.1|6.12|bpo|uml \[WORD\]: only the rows whose name contains WORD.
 
 use std::process::ExitCode;
 
