@@ -33,14 +33,12 @@ struct Peer {
     data: Qp,
     owner: Owner,
     keeper: Keeper,
-    finished: Finished,
 }
 
-/// How far the farewell has come: a node that left early would leave the other's last ACK unanswered.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Finished {
-    No,
-    Said,
+impl Peer {
+    fn is_done(&self) -> bool {
+        self.owner.is_done() && self.keeper.is_done()
+    }
 }
 
 /// Runs node `me` until its volume is mirrored everywhere and its copies are verified.
@@ -111,12 +109,12 @@ fn connect(
         return Err(format!("node {index} said {line:?} instead of \"ready\"").into());
     }
     let owner = Owner::new((me, index), pd, plan.blocks, plan.rounds, DATA_DEPTH, copy)?;
-    Ok((Peer { index, channel, data, owner, keeper, finished: Finished::No }, stream))
+    Ok((Peer { index, channel, data, owner, keeper }, stream))
 }
 
 fn work(cq: &Cq, peers: &mut [Peer], plan: &Plan) -> Result<(), Failure> {
     let deadline = Instant::now() + LIMIT;
-    while peers.iter().any(|peer| peer.finished == Finished::No) {
+    while !peers.iter().all(Peer::is_done) {
         let mut progress = false;
         while let Some(wc) = cq.poll_one()? {
             completed(peers, &wc, plan)?;
@@ -126,9 +124,6 @@ fn work(cq: &Cq, peers: &mut [Peer], plan: &Plan) -> Result<(), Failure> {
             progress |= peer.channel.step()?;
             progress |= peer.owner.step(&peer.data, &mut peer.channel)?;
             progress |= peer.keeper.step(&mut peer.channel)?;
-            if peer.owner.is_done() && peer.keeper.is_done() {
-                peer.finished = Finished::Said;
-            }
         }
         if !progress {
             if Instant::now() > deadline {

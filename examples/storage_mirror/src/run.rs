@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use xroce::{Context, Device};
+use xroce::Device;
 
 use crate::Failure;
 use crate::network::{self, NETDEV, Namespaces, address};
@@ -152,21 +152,11 @@ pub fn one_node(args: &NodeArgs) -> Result<(), Failure> {
     let device = network::lossy(Device::builder(NETDEV), plan.loss, plan.seed + u64::from(args.index))?.open()?;
     let at: Vec<SocketAddr> = (0..args.nodes).map(|n| (IpAddr::V4(address(n)), PORT).into()).collect();
     let listener = TcpListener::bind(at[args.index as usize])?;
-    let report = with_device(args.index, &device, &listener, &at, &plan)?;
+    let report = node::run(args.index, &device, meet(args.index, &listener, &at)?, &plan)?;
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, &report)?;
     writeln!(out)?;
     Ok(())
-}
-
-fn with_device(
-    me: u32,
-    device: &Context,
-    listener: &TcpListener,
-    at: &[SocketAddr],
-    plan: &Plan,
-) -> Result<NodeReport, Failure> {
-    node::run(me, device, meet(me, listener, at)?, plan)
 }
 
 /// A TCP connection to each other node. Who connects says its index in the first byte.

@@ -14,7 +14,6 @@
 mod headers;
 mod ident;
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -131,7 +130,6 @@ pub struct UdpPort {
     pending: VecDeque<(Box<[u8]>, usize)>,
     response_reserve: usize,
     counters: PortCounters,
-    gone: Option<Cow<'static, str>>,
 }
 
 impl UdpPort {
@@ -168,7 +166,6 @@ impl UdpPort {
             pending: VecDeque::with_capacity(config.ring),
             response_reserve: config.ring / RESPONSE_SHARE,
             counters: PortCounters::default(),
-            gone: None,
         })
     }
 
@@ -324,6 +321,7 @@ impl Port for UdpPort {
     }
 
     fn link(&mut self) -> Option<LinkChange> {
-        self.gone.take().map(LinkChange::Gone)
+        // Sockets outlive every change of the interfaces below them.
+        None
     }
 }
