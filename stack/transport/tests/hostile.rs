@@ -17,29 +17,20 @@ use xroce_wire::{
 /// Headers of a packet from A to B, or from B to A, as the connection would carry them.
 fn headers(pair: &Pair, to_b: bool, operation: Operation, psn: u32) -> Headers {
     let (from, to) = if to_b { (&pair.a, &pair.b) } else { (&pair.b, &pair.a) };
-    Headers {
-        ip: IpRepr { src: from.addr, dst: to.addr, traffic_class: 0, flow_label: 0, hop_limit: 64 },
-        udp_src_port: 0xc001,
-        bth: BthRepr {
-            opcode: Opcode::Rc(operation),
-            solicited: false,
-            migreq: true,
-            pad: 0,
-            pkey: PKey::DEFAULT,
-            fecn: false,
-            becn: false,
-            dest_qp: to.qp.qpn,
-            ack_req: false,
-            psn: Psn::new(psn),
-        },
-        reth: None,
-        atomic_eth: None,
-        aeth: None,
-        atomic_ack: None,
-        imm: None,
-        ieth: None,
-        deth: None,
-    }
+    let ip = IpRepr { src: from.addr, dst: to.addr, traffic_class: 0, flow_label: 0, hop_limit: 64 };
+    let bth = BthRepr {
+        opcode: Opcode::Rc(operation),
+        solicited: false,
+        migreq: true,
+        pad: 0,
+        pkey: PKey::DEFAULT,
+        fecn: false,
+        becn: false,
+        dest_qp: to.qp.qpn,
+        ack_req: false,
+        psn: Psn::new(psn),
+    };
+    Headers::new(ip, 0xc001, bth)
 }
 
 fn packet(to_b: bool, headers: &Headers, payload: &[u8]) -> Frame {

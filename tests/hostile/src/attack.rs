@@ -120,7 +120,7 @@ pub const HARMLESS: &[Attack] = &[
         counted: Counted::Drop(DropReason::WrongAddress),
         answers: Answers::None,
         frame: |t, i| {
-            let mut headers = request(t, t.ahead, Operation::SendOnly);
+            let mut headers = headers(t, t.ahead, Operation::SendOnly);
             headers.ip.src = Gid::from_ipv4(Ipv4Addr::from(0x0a09_0064 + (i % 100) as u32));
             frame(&headers, &[7; 64])
         },
@@ -130,7 +130,7 @@ pub const HARMLESS: &[Attack] = &[
         counted: Counted::Drop(DropReason::BadIcrc),
         answers: Answers::None,
         frame: |t, i| {
-            let mut bytes = frame(&request(t, t.ahead, Operation::SendOnly), &[7; 64]);
+            let mut bytes = frame(&headers(t, t.ahead, Operation::SendOnly), &[7; 64]);
             let at = bytes.len() - 1 - (i % 60) as usize;
             bytes[at] ^= 1 << (i % 8);
             bytes
@@ -141,7 +141,7 @@ pub const HARMLESS: &[Attack] = &[
         counted: Counted::Drop(DropReason::UnknownQp),
         answers: Answers::None,
         frame: |t, i| {
-            let mut headers = request(t, t.ahead, Operation::SendOnly);
+            let mut headers = headers(t, t.ahead, Operation::SendOnly);
             // Another generation of the same place, a place that nobody has, and the two numbers of management.
             headers.bth.dest_qp = match i % 4 {
                 0 => Qpn::new(t.qpn.value() ^ 0x1f_0000),
@@ -197,7 +197,7 @@ pub const HARMLESS: &[Attack] = &[
         counted: Counted::Drop(DropReason::Cnp),
         answers: Answers::None,
         frame: |t, _| {
-            let mut headers = request(t, Psn::new(0), Operation::SendOnly);
+            let mut headers = headers(t, Psn::new(0), Operation::SendOnly);
             headers.bth.opcode = Opcode::Cnp;
             headers.bth.becn = true;
             frame(&headers, &[])
@@ -208,7 +208,7 @@ pub const HARMLESS: &[Attack] = &[
         counted: Counted::Drop(DropReason::WrongPKey),
         answers: Answers::None,
         frame: |t, i| {
-            let mut headers = request(t, t.ahead, Operation::SendOnly);
+            let mut headers = headers(t, t.ahead, Operation::SendOnly);
             headers.bth.pkey = PKey(0x8000 | (i as u16 % 0x7ffe));
             frame(&headers, &[7; 8])
         },
@@ -218,7 +218,7 @@ pub const HARMLESS: &[Attack] = &[
         counted: Counted::Drop(DropReason::WrongTransport),
         answers: Answers::None,
         frame: |t, _| {
-            let mut headers = request(t, t.ahead, Operation::SendOnly);
+            let mut headers = headers(t, t.ahead, Operation::SendOnly);
             headers.bth.opcode = Opcode::Uc(Operation::SendOnly);
             frame(&headers, &[7; 8])
         },
@@ -234,7 +234,7 @@ pub const HARMLESS: &[Attack] = &[
         counted: Counted::Before(|seen| seen.other_vlan),
         answers: Answers::None,
         frame: |t, i| {
-            let mut bytes = frame(&request(t, t.ahead, Operation::SendOnly), &[7; 64]);
+            let mut bytes = frame(&headers(t, t.ahead, Operation::SendOnly), &[7; 64]);
             // Any but 0, which is no VLAN but a priority.
             let tag = [0x81, 0, (i % 16) as u8 | 0x10, i as u8 | 1];
             bytes.splice(12..12, tag);
@@ -246,7 +246,7 @@ pub const HARMLESS: &[Attack] = &[
         counted: Counted::Before(|seen| seen.other_station),
         answers: Answers::None,
         frame: |t, i| {
-            let mut bytes = frame(&request(t, t.ahead, Operation::SendOnly), &[7; 64]);
+            let mut bytes = frame(&headers(t, t.ahead, Operation::SendOnly), &[7; 64]);
             // To somebody, and to everybody.
             bytes[..6].fill(if i % 2 == 0 { 0xff } else { 0x0a });
             bytes
@@ -257,7 +257,7 @@ pub const HARMLESS: &[Attack] = &[
         counted: Counted::Before(|seen| seen.port.rx_left_to_kernel),
         answers: Answers::None,
         frame: |t, i| {
-            let mut bytes = frame(&request(t, t.ahead, Operation::SendOnly), &[7; 64]);
+            let mut bytes = frame(&headers(t, t.ahead, Operation::SendOnly), &[7; 64]);
             // More to come, or a place that is not the first.
             let field: u16 = if i % 2 == 0 { 0x2000 } else { 185 };
             bytes[IP + 6..IP + 8].copy_from_slice(&field.to_be_bytes());
@@ -270,7 +270,7 @@ pub const HARMLESS: &[Attack] = &[
         counted: Counted::Before(|seen| seen.port.rx_left_to_kernel),
         answers: Answers::None,
         frame: |t, _| {
-            let mut bytes = frame(&request(t, t.ahead, Operation::SendOnly), &[7; 64]);
+            let mut bytes = frame(&headers(t, t.ahead, Operation::SendOnly), &[7; 64]);
             bytes.splice(IP + 20..IP + 20, [1, 1, 1, 0]);
             bytes[IP] = 0x46;
             let len = (bytes.len() - IP) as u16;
@@ -287,14 +287,14 @@ pub const DRAWING: &[Attack] = &[
         name: "request far ahead",
         counted: Counted::Drop(DropReason::PsnAhead),
         answers: Answers::AtMost(1),
-        frame: |t, i| frame(&request(t, t.ahead.add(i as u32 % 4096), Operation::SendOnly), &[7; 64]),
+        frame: |t, i| frame(&headers(t, t.ahead.add(i as u32 % 4096), Operation::SendOnly), &[7; 64]),
     },
     Attack {
         name: "READ that was never asked for",
         counted: Counted::Drop(DropReason::DuplicateTooOld),
         answers: Answers::None,
         frame: |t, i| {
-            let mut headers = request(t, t.behind.sub(1 << 16), Operation::ReadRequest);
+            let mut headers = headers(t, t.behind.sub(1 << 16), Operation::ReadRequest);
             headers.reth = Some(RethRepr { va: 0x1000, rkey: Rkey(i as u32), len: 1 << 31 });
             frame(&headers, &[])
         },
@@ -304,7 +304,7 @@ pub const DRAWING: &[Attack] = &[
         counted: Counted::Before(|seen| seen.transport.qp.duplicate_request),
         answers: Answers::OneEach,
         frame: |t, i| {
-            let mut headers = request(t, t.behind.sub(i as u32 % 4096), Operation::SendOnly);
+            let mut headers = headers(t, t.behind.sub(i as u32 % 4096), Operation::SendOnly);
             headers.bth.ack_req = true;
             frame(&headers, &[7; 64])
         },
@@ -317,39 +317,26 @@ const UDP: usize = IP + 20;
 const BTH: usize = UDP + 8;
 
 fn headers(target: &Target, psn: Psn, operation: Operation) -> Headers {
-    Headers {
-        ip: IpRepr {
-            src: Gid::from_ipv4(IPV4[0]),
-            dst: Gid::from_ipv4(IPV4[1]),
-            traffic_class: 0,
-            flow_label: 0,
-            hop_limit: 64,
-        },
-        udp_src_port: 0xc000,
-        bth: BthRepr {
-            opcode: Opcode::Rc(operation),
-            solicited: false,
-            migreq: true,
-            pad: 0,
-            pkey: PKey::DEFAULT,
-            fecn: false,
-            becn: false,
-            dest_qp: target.qpn,
-            ack_req: false,
-            psn,
-        },
-        reth: None,
-        atomic_eth: None,
-        aeth: None,
-        atomic_ack: None,
-        imm: None,
-        ieth: None,
-        deth: None,
-    }
-}
-
-fn request(target: &Target, psn: Psn, operation: Operation) -> Headers {
-    headers(target, psn, operation)
+    let ip = IpRepr {
+        src: Gid::from_ipv4(IPV4[0]),
+        dst: Gid::from_ipv4(IPV4[1]),
+        traffic_class: 0,
+        flow_label: 0,
+        hop_limit: 64,
+    };
+    let bth = BthRepr {
+        opcode: Opcode::Rc(operation),
+        solicited: false,
+        migreq: true,
+        pad: 0,
+        pkey: PKey::DEFAULT,
+        fecn: false,
+        becn: false,
+        dest_qp: target.qpn,
+        ack_req: false,
+        psn,
+    };
+    Headers::new(ip, 0xc000, bth)
 }
 
 fn answer(target: &Target, psn: Psn, syndrome: Syndrome) -> Headers {
@@ -379,7 +366,7 @@ fn sum_ipv4(bytes: &mut [u8]) {
 
 /// One thing wrong that a receiver can see without knowing anybody.
 fn malformed(target: &Target, i: u64) -> Vec<u8> {
-    let mut headers = request(target, target.ahead, Operation::WriteOnly);
+    let mut headers = headers(target, target.ahead, Operation::WriteOnly);
     headers.reth = Some(RethRepr { va: 0, rkey: Rkey(0), len: 0 });
     let mut bytes = frame(&headers, &[]);
     let set = |bytes: &mut Vec<u8>, at: usize, value: u16| bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
