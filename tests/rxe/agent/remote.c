@@ -192,6 +192,13 @@ static int client(int argc, char **argv, int fwd)
 	if (connect(s, (void *)&a, sizeof a))
 		return 125;
 	setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	/* A guest that has ended says nothing any more: 10 s + 4 * 5 s of that is a lost connection. */
+	int idle = 10, every = 5, times = 4, ms = 30000;
+	setsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+	setsockopt(s, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+	setsockopt(s, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+	setsockopt(s, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+	setsockopt(s, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 	for (int i = 2; i < argc; i++) {
 		size_t k = strlen(argv[i]) + 1;
 		if (n + k > MAXF)

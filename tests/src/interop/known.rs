@@ -14,6 +14,10 @@ pub enum Known {
     InvalidateFlagIsFour,
     /// A QP that goes from SQD to RTS does not begin what was posted before: the next post does.
     SqdForgetsItsQueue,
+    /// A QP in SQD whose last requests were all acknowledged by one packet has no event of it until the next post: its
+    /// completer looks whether everything is acknowledged before it counts the packet it has before it, and nothing looks
+    /// again (complete_ack in rxe_comp.c).
+    SqdTellsAtTheNextPost,
     /// UC: after a SEND that lost a packet it drops the next message too.
     UcForgetsTheNextMessage,
     /// UC: after a WRITE that lost a packet it takes no message of one packet more.
@@ -29,6 +33,7 @@ impl fmt::Display for Known {
             Self::LongSendRecvIsQpOperation => "rxe: RECV shorter than the SEND ends with WC 2, not WC 1",
             Self::InvalidateFlagIsFour => "rxe: wc_flags of a SEND with invalidate is 4, not 8",
             Self::SqdForgetsItsQueue => "rxe: RTS after SQD begins nothing until the next post",
+            Self::SqdTellsAtTheNextPost => "rxe: that SQD has drained is said at the next post only",
             Self::UcForgetsTheNextMessage => "rxe: a lost packet of a UC SEND takes the next message along",
             Self::UcDeafAfterLostWrite => "rxe: a lost packet of a UC WRITE makes it deaf for messages of one packet",
             Self::MessageSizeOf8MiB => "rxe 6.1: max_msg_sz is 8 MiB, so no 64 MiB",

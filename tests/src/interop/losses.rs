@@ -18,9 +18,12 @@ pub struct Losses(BTreeMap<String, u64>);
 impl Losses {
     /// All counts of now: our receive ring, the interfaces between it and the guest, the guest's interface and its backlog.
     ///
+    /// # Errors
+    /// The guest does not tell: it has ended, or is about to.
+    ///
     /// # Panics
-    /// A place does not tell.
-    pub fn of(station: &Station) -> Self {
+    /// A place of this machine does not tell.
+    pub fn of(station: &Station) -> Result<Self, String> {
         let mut all = Self::default();
         if let Some(lost) = station.lost_by_our_port() {
             all.add("our receive ring".into(), lost);
@@ -33,11 +36,13 @@ impl Losses {
                 .unwrap_or_else(|error| panic!("ip: {error}"));
             all.add_links("", &String::from_utf8_lossy(&out.stdout));
         }
-        let said = station.guest.run("ip -s -j link show; echo; cat /proc/net/softnet_stat").stdout;
-        let (links, backlog) = said.split_once("]\n").unwrap_or_else(|| panic!("the guest says {said:?}"));
+        let said = station.guest.run("ip -s -j link show; echo; cat /proc/net/softnet_stat");
+        let Some((links, backlog)) = said.stdout.split_once("]\n") else {
+            return Err(format!("the guest does not say what it has lost (status {}): {:?}", said.status, said.stdout));
+        };
         all.add_links("the guest's ", &format!("{links}]"));
         all.add("the guest's backlog".into(), backlog.lines().filter_map(backlog_drops).sum());
-        all
+        Ok(all)
     }
 
     /// What was lost since `before`. A place that has begun anew since then counts from there.

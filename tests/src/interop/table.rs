@@ -12,6 +12,8 @@ use crate::rxe::QpKind;
 
 /// Attempts of a row that failed while frames were lost outside of it.
 const ATTEMPTS: usize = 3;
+/// How many guests one row may lose before it counts as failed.
+const GUESTS: usize = 2;
 
 /// Whether a row's transport makes up for lost frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,10 +64,17 @@ struct Row {
     seconds: f64,
 }
 
-/// Rows and their outcomes.
+/// Rows and their outcomes. If the guest ends in a row, the rest is left out until [`Table::continued`]: with the next guest
+/// the same rows are to be run again, and those that have an outcome are passed over.
 #[derive(Default)]
 pub struct Table {
     rows: Vec<Row>,
+    /// Rows that were named in this pass.
+    named: usize,
+    /// By row: what the guest last said that ended in it.
+    ended: Vec<(String, String)>,
+    /// It has in this pass.
+    lost_guest: bool,
 }
 
 thread_local! {
@@ -73,10 +82,25 @@ thread_local! {
 }
 
 impl Table {
-    /// Runs a row and prints its line. A panic in it is a failure of this row only.
+    /// Runs a row and prints its line. A panic in it is a failure of this row only. One that ends the guest is run once more
+    /// in the next, and is a failure if it ends that too or if nothing says that the guest's kernel fell over its rxe.
     pub fn run(&mut self, name: &str, station: &mut Station, delivery: Delivery, row: impl FnMut(&mut Station)) {
+        self.named += 1;
+        if self.lost_guest || self.named <= self.rows.len() {
+            return;
+        }
         let begun = Instant::now();
-        let (outcome, lost) = outcome(station, delivery, row);
+        let (mut outcome, lost) = outcome(station, delivery, row);
+        if let (Outcome::Fail(why), Some(said)) = (&mut outcome, station.guest.last_words()) {
+            println!("the guest has ended in {name}: {why}\n{said}");
+            self.lost_guest = true;
+            self.ended.push((name.to_owned(), said));
+            let times = self.ended.iter().filter(|(row, _)| row == name).count();
+            if times < GUESTS && self.ended.last().is_some_and(|(_, said)| blames_rxe(said)) {
+                return;
+            }
+            *why = format!("{why}; the guest has ended");
+        }
         self.put(Row { name: name.to_owned(), outcome, lost, seconds: begun.elapsed().as_secs_f64() });
     }
 
@@ -91,6 +115,17 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// Whether any row was run.
+    pub fn has_begun(&self) -> bool {
+        !(self.rows.is_empty() && self.ended.is_empty())
+    }
+
+    /// Whether the guest has ended, so that the rows want another one. Afterwards they can be run anew.
+    pub fn continued(&mut self) -> bool {
+        self.named = 0;
+        std::mem::take(&mut self.lost_guest)
+    }
+
     /// How many rows failed.
     pub fn failed(&self) -> usize {
         self.rows.iter().filter(|row| matches!(row.outcome, Outcome::Fail(_))).count()
@@ -101,10 +136,19 @@ impl Table {
 pub fn outcome(station: &mut Station, delivery: Delivery, mut row: impl FnMut(&mut Station)) -> (Outcome, Vec<Losses>) {
     let mut lost = Vec::new();
     loop {
-        let before = (delivery == Delivery::Unreliable).then(|| Losses::of(station));
+        let before = match delivery {
+            Delivery::Reliable => None,
+            Delivery::Unreliable => match Losses::of(station) {
+                Ok(losses) => Some(losses),
+                Err(why) => return (Outcome::Fail(why), lost),
+            },
+        };
         let outcome = attempt(station, &mut row);
         let (Outcome::Fail(why), Some(before)) = (&outcome, before) else { return (outcome, lost) };
-        let now = Losses::of(station).since(&before);
+        let now = match Losses::of(station) {
+            Ok(losses) => losses.since(&before),
+            Err(other) => return (Outcome::Fail(format!("{why}, and then {other}")), lost),
+        };
         if now.is_none() {
             return (Outcome::Fail(format!("{why}, and no frame was lost")), lost);
         }
@@ -144,6 +188,12 @@ fn text(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_else(|| "a panic".to_owned())
 }
 
+/// Whether a kernel's last words are of a fault with rxe in its trace.
+fn blames_rxe(said: &str) -> bool {
+    let at = said.find("Call Trace").or_else(|| said.find("RIP: "));
+    at.is_some_and(|at| said[at..].contains("rxe_"))
+}
+
 /// Everything that is not a plain pass by name, then the counts.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,9 +212,31 @@ impl fmt::Display for Table {
                 Outcome::Fail(why) => writeln!(f, "FAIL       {name}: {why}")?,
             }
         }
+        for (row, _) in &self.ended {
+            writeln!(f, "ended      {row}: the guest's kernel fell; the rest was run in a new one")?;
+        }
         let [pass, tolerated, fail] = ["pass", "tolerated", "FAIL"].map(count);
         let again = self.rows.iter().filter(|row| !row.lost.is_empty()).count();
         write!(f, "{pass} passed, {tolerated} tolerated, {fail} failed of {} rows", self.rows.len())?;
-        if again > 0 { write!(f, "; {again} begun again because frames were lost") } else { Ok(()) }
+        if again > 0 {
+            write!(f, "; {again} begun again because frames were lost")?;
+        }
+        match self.ended.len() {
+            0 => Ok(()),
+            guests => write!(f, "; {guests} guests ended on the way"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_with_rxe_in_it_blames_it() {
+        assert!(blames_rxe("BUG: unable\nRIP: 0010:rxe_completer+0x1/0x2 [rdma_rxe]\n"));
+        assert!(blames_rxe("Oops\nCall Trace:\n <TASK>\n do_task\n rxe_requester+0x5\n"));
+        assert!(!blames_rxe("rxe0: rxe_newlink done\nBUG: out of memory\nCall Trace:\n oom_kill\n"));
+        assert!(!blames_rxe("rxe_guest ready"));
     }
 }

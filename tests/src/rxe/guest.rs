@@ -281,6 +281,20 @@ impl Guest {
         }
     }
 
+    /// `None` while the guest lives; else the end of what its kernel said. Waits for one that is slow.
+    pub fn last_words(&self) -> Option<String> {
+        const TRIES: usize = 3;
+        let mut said = self.run("true");
+        for _ in 1..TRIES {
+            if said.status == 0 {
+                break;
+            }
+            thread::sleep(Duration::from_secs(1));
+            said = self.run("true");
+        }
+        (said.status != 0).then_some(said.stderr)
+    }
+
     /// A new connection to the verbs agent. Objects made over it live as long as it does; several may be open at once.
     ///
     /// # Errors
