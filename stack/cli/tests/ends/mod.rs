@@ -81,17 +81,27 @@ impl Ends {
 
     /// Runs `xroce` at the client's end and waits for it.
     pub fn client(&self, args: &[&str]) -> Said {
-        said(start(Some(&self.a.0), args))
+        self.client_under(&[], args)
+    }
+
+    /// As [`Ends::client`], started by another program: `["strace", "-c"]`.
+    pub fn client_under(&self, program: &[&str], args: &[&str]) -> Said {
+        said(start(Some(&self.a.0), program, args))
     }
 
     /// Starts `xroce` at the client's end; returns when it has said its first line.
     pub fn start_client(&self, args: &[&str]) -> Server {
-        Server::started(start(Some(&self.a.0), args))
+        Server::started(start(Some(&self.a.0), &[], args))
     }
 
     /// Starts `xroce` at the server's end; returns when it has said its first line, behind which it listens.
     pub fn server(&self, args: &[&str]) -> Server {
-        Server::started(start(Some(&self.b.0), args))
+        self.server_under(&[], args)
+    }
+
+    /// As [`Ends::server`], started by another program.
+    pub fn server_under(&self, program: &[&str], args: &[&str]) -> Server {
+        Server::started(start(Some(&self.b.0), program, args))
     }
 
     /// Runs the server with `args`, the client with `args` and the server's address; both must end well.
@@ -154,20 +164,15 @@ impl Server {
 
 /// Runs `xroce` here and waits for it.
 pub fn xroce(args: &[&str]) -> Said {
-    said(start(None, args))
+    said(start(None, &[], args))
 }
 
-fn start(namespace: Option<&str>, args: &[&str]) -> Child {
-    let program = env!("CARGO_BIN_EXE_xroce");
-    let mut command = match namespace {
-        None => Command::new(program),
-        Some(namespace) => {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", namespace, program]);
-            command
-        }
-    };
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+fn start(namespace: Option<&str>, under: &[&str], args: &[&str]) -> Child {
+    let namespace = namespace.map(|name| ["ip", "netns", "exec", name]);
+    let words: Vec<&str> =
+        (namespace.iter().flatten()).chain(under).chain(&[env!("CARGO_BIN_EXE_xroce")]).chain(args).copied().collect();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("xroce starts")
 }
 
@@ -226,7 +231,7 @@ impl Drop for Scratch {
     }
 }
 
-fn skip<T>(test: &str, why: &str) -> Option<T> {
+pub fn skip<T>(test: &str, why: &str) -> Option<T> {
     // Past the harness, which would keep it for a failure.
     let line = format!("SKIP {test}: {why}\n");
     let _ = std::io::Write::write_all(&mut std::io::stdout(), line.as_bytes());
