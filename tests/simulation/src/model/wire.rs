@@ -167,10 +167,11 @@ impl WireView {
         if op.verb.is_rd_atomic() {
             self.unanswered.push_back((at, self.sent));
         }
-        self.check_limits()
+        self.check_limits(op)
     }
 
-    fn check_limits(&mut self) -> Check {
+    /// For a packet of `op`, sent for the first time.
+    fn check_limits(&mut self, op: &Op) -> Check {
         if self.limits.kind == QpType::Uc {
             self.acked = self.sent;
             self.in_flight.clear();
@@ -180,8 +181,9 @@ impl WireView {
         if packets > window {
             return broken(Rule::Limit, format!("{packets} packets in flight; the window is {window}"));
         }
+        // A limit that is lowered in SQD leaves those alone that are under way: it counts when the next one begins.
         let (operations, max) = (self.unanswered.len(), self.limits.max_rd_atomic);
-        if operations > max {
+        if op.verb.is_rd_atomic() && operations > max {
             return broken(Rule::Limit, format!("{operations} READs and atomics in flight; max_rd_atomic is {max}"));
         }
         Ok(())
