@@ -3,6 +3,7 @@
 //! In: ports, the network around them, the caller's control calls. Out: shards that run, queue pairs that are connected.
 #![forbid(unsafe_code)]
 
+use crate::at_exit;
 use crate::clock::Clock;
 use crate::core::{Budget, Common, Core, MAX_PACKET_LEN, Owner, ShardCounters};
 use crate::cqs::{Channel, CqRecord, CqTable};
@@ -156,6 +157,7 @@ impl Engine {
         for shard in &shards {
             workers.extend(Worker::start(shard, config.progress).map_err(system("start the poll thread"))?);
         }
+        at_exit::settle_at_exit(&shards);
         let watch = watch
             .map(|w| Watch::start(w, network.clone(), shards.clone(), common.clone()))
             .transpose()

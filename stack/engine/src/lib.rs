@@ -7,6 +7,7 @@
 //! [`progress`] for who does, and [`engine`] for the device that holds the shards together.
 #![deny(unsafe_code)]
 
+mod at_exit;
 pub mod clock;
 pub mod core;
 pub mod cqs;

@@ -117,6 +117,15 @@ impl Shard {
         Ok(look(&*self.token.take()?))
     }
 
+    /// Sends what the peers are owed, if anything waits. Whether nothing does any more.
+    pub(crate) fn settle(&self) -> bool {
+        let Some(mut core) = self.token.try_take() else { return false };
+        if core.endpoint.holds_acks() {
+            core.step(&self.common, &self.bells, &self.budget);
+        }
+        !core.endpoint.holds_acks()
+    }
+
     /// Whether a step panicked.
     pub fn is_broken(&self) -> bool {
         self.token.is_broken()

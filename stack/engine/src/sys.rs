@@ -7,6 +7,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
+use std::sync::OnceLock;
 
 /// An `eventfd(2)`: a counter that makes a descriptor readable while it is not zero.
 #[derive(Debug)]
@@ -148,6 +149,20 @@ pub fn tighten_timer_slack() {
     const SLACK_NS: libc::c_ulong = 1_000;
     // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS, 0, 0, 0) };
+}
+
+/// Has `last` called once more before the process ends by `exit(3)`. Best effort: there may be too many of these already.
+pub fn at_exit(last: fn()) {
+    static LAST: OnceLock<fn()> = OnceLock::new();
+    extern "C" fn call() {
+        if let Some(last) = LAST.get() {
+            // Unwinding must not reach the C library. What a panic has to say it has said.
+            let _ = std::panic::catch_unwind(last);
+        }
+    }
+    LAST.get_or_init(|| last);
+    // SAFETY: the function lives as long as the program and touches nothing but statics.
+    unsafe { libc::atexit(call) };
 }
 
 #[cfg(test)]
