@@ -60,8 +60,12 @@ const IOVA: u64 = 0x1000_0000;
 
 /// Work requests of a queue, and the window.
 const DEPTH: u32 = 16;
-/// Packets that one call may make the victim send: its window, as many READs, the answer to a READ of a whole region, ACKs.
-const BURST: usize = 2 * DEPTH as usize + 2048 / 256 + 4;
+/// Longer than any request of the victim, in bytes.
+const LONGEST: usize = 1500;
+/// Packets that one call may make the victim send on RC: its window, as many READs, the answer to a READ of a whole region, ACKs.
+const BURST_RC: usize = 2 * DEPTH as usize + 2048 / 256 + 4;
+/// On UC, which has no window: everything that was posted.
+const BURST_UC: usize = DEPTH as usize * LONGEST.div_ceil(MTU.bytes());
 
 /// How the victim is set up.
 #[derive(Arbitrary, Debug)]
@@ -295,7 +299,7 @@ impl Victim {
             4 => SendOp::FetchAdd { va, rkey, add: 1 },
             _ => SendOp::CmpSwap { va, rkey, compare: 1, swap: 2 },
         };
-        let len = if op.is_atomic() { 8 } else { usize::from(post.len) % 1500 };
+        let len = if op.is_atomic() { 8 } else { usize::from(post.len) % LONGEST };
         let (region, range) = match op.is_read_or_atomic() {
             true => (SINK, self.place(len)),
             false => (SOURCE, REGIONS[SOURCE].0.start + 5..REGIONS[SOURCE].0.start + 5 + len),
@@ -343,8 +347,9 @@ impl Victim {
 
     /// Everything that wants to leave, each packet looked at.
     fn transmit(&mut self) {
+        let most = if self.rc { BURST_RC } else { BURST_UC };
         for sent in 0.. {
-            assert!(sent <= BURST, "one packet or deadline makes more than {BURST} packets");
+            assert!(sent <= most, "one packet or deadline makes more than {most} packets");
             let mut sink = Sink(Vec::new());
             let Some(transmit) = self.endpoint.poll_transmit(self.now, &mut sink) else { break };
             assert_eq!(transmit.len, sink.0.len());
