@@ -162,6 +162,13 @@ fn a_peer_that_was_killed_is_reported_as_the_originals_do() {
     assert_eq!(client.code, Some(1), "{client:?}");
     let line = "Failed status transport retry counter exceeded (12) for wr_id 2";
     assert!(client.err.lines().any(|said| said == line), "{client:?}");
+    // And in one line who, what, which packet, how often and how long.
+    let why =
+        client.err.lines().find_map(|said| said.trim().strip_prefix("RETRY_EXC_ERR (status 12): SEND wr_id 2, QP 0x"));
+    let why = why.unwrap_or_else(|| panic!("{client:?}"));
+    for part in [&format!(" at {SERVER}: PSN 0x"), " not acknowledged after 7 retries in ", " (ACK timeout 67.1 ms)"] {
+        assert!(why.contains(part), "{part:?} in {why}");
+    }
     assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
 }
 

@@ -9,7 +9,7 @@ use core::fmt;
 use xroce_wire::{Gid, ImmData, Psn, Qpn, Rkey};
 
 macro_rules! status {
-    ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $value:literal, $verbs:literal, $text:literal;)*) => {
         /// How a work request ended: the numbers of `enum ibv_wc_status` (rdma-core, libibverbs/verbs.h).
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
@@ -28,46 +28,53 @@ macro_rules! status {
                     $(WcStatus::$name => $text,)*
                 }
             }
+
+            /// The name in verbs, without `IBV_WC_`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(WcStatus::$name => $verbs,)*
+                }
+            }
         }
     };
 }
 
 status! {
-    Success = 0, "success";
+    Success = 0, "SUCCESS", "success";
     /// The message does not fit the RECV, or is longer than the port allows.
-    LocLenErr = 1, "local length error";
+    LocLenErr = 1, "LOC_LEN_ERR", "local length error";
     /// The QP cannot do what was asked.
-    LocQpOpErr = 2, "local QP operation error";
-    LocEecOpErr = 3, "local EE context operation error";
+    LocQpOpErr = 2, "LOC_QP_OP_ERR", "local QP operation error";
+    LocEecOpErr = 3, "LOC_EEC_OP_ERR", "local EE context operation error";
     /// A local key, range or right was wrong.
-    LocProtErr = 4, "local protection error";
+    LocProtErr = 4, "LOC_PROT_ERR", "local protection error";
     /// The QP was in error before this request was carried out.
-    WrFlushErr = 5, "Work Request Flushed Error";
-    MwBindErr = 6, "memory management operation error";
+    WrFlushErr = 5, "WR_FLUSH_ERR", "Work Request Flushed Error";
+    MwBindErr = 6, "MW_BIND_ERR", "memory management operation error";
     /// The peer answered something else than was asked.
-    BadRespErr = 7, "bad response error";
+    BadRespErr = 7, "BAD_RESP_ERR", "bad response error";
     /// A right was missing for an incoming RDMA operation.
-    LocAccessErr = 8, "local access error";
+    LocAccessErr = 8, "LOC_ACCESS_ERR", "local access error";
     /// The peer says the request is invalid (NAK 1).
-    RemInvReqErr = 9, "remote invalid request error";
+    RemInvReqErr = 9, "REM_INV_REQ_ERR", "remote invalid request error";
     /// The peer's key, range or rights forbid it (NAK 2).
-    RemAccessErr = 10, "remote access error";
+    RemAccessErr = 10, "REM_ACCESS_ERR", "remote access error";
     /// The peer could not complete it (NAK 3).
-    RemOpErr = 11, "remote operation error";
+    RemOpErr = 11, "REM_OP_ERR", "remote operation error";
     /// No answer after all retries.
-    RetryExcErr = 12, "transport retry counter exceeded";
+    RetryExcErr = 12, "RETRY_EXC_ERR", "transport retry counter exceeded";
     /// The peer had no RECV after all RNR retries.
-    RnrRetryExcErr = 13, "RNR retry counter exceeded";
-    LocRddViolErr = 14, "local RDD violation error";
-    RemInvRdReqErr = 15, "remote invalid RD request";
-    RemAbortErr = 16, "aborted error";
-    InvEecnErr = 17, "invalid EE context number";
-    InvEecStateErr = 18, "invalid EE context state";
-    FatalErr = 19, "fatal error";
-    RespTimeoutErr = 20, "response timeout error";
-    GeneralErr = 21, "general error";
-    TmErr = 22, "TM error";
-    TmRndvIncomplete = 23, "TM software rendezvous";
+    RnrRetryExcErr = 13, "RNR_RETRY_EXC_ERR", "RNR retry counter exceeded";
+    LocRddViolErr = 14, "LOC_RDD_VIOL_ERR", "local RDD violation error";
+    RemInvRdReqErr = 15, "REM_INV_RD_REQ_ERR", "remote invalid RD request";
+    RemAbortErr = 16, "REM_ABORT_ERR", "aborted error";
+    InvEecnErr = 17, "INV_EECN_ERR", "invalid EE context number";
+    InvEecStateErr = 18, "INV_EEC_STATE_ERR", "invalid EE context state";
+    FatalErr = 19, "FATAL_ERR", "fatal error";
+    RespTimeoutErr = 20, "RESP_TIMEOUT_ERR", "response timeout error";
+    GeneralErr = 21, "GENERAL_ERR", "general error";
+    TmErr = 22, "TM_ERR", "TM error";
+    TmRndvIncomplete = 23, "TM_RNDV_INCOMPLETE", "TM software rendezvous";
 }
 
 impl WcStatus {
@@ -125,13 +132,19 @@ pub struct WcDetail {
     pub psn: Psn,
     /// AETH syndrome byte of the NAK that decided; 0 if none did.
     pub syndrome: u8,
-    /// How often the request was sent again.
+    /// How often the request was sent again since anything was last acknowledged: for
+    /// [`WcStatus::RnrRetryExcErr`] after RNR NAKs, else for want of an answer.
     pub retries: u8,
+    /// The queue pair's ACK timer, 4.096 µs * 2^timeout; 0 if it had none.
+    pub timeout: u8,
+    /// Microseconds from the first of these retries to the failure; what does not fit is `u32::MAX`.
+    pub retried_us: u32,
 }
 
 impl WcDetail {
     /// No detail: a success.
-    pub const NONE: WcDetail = WcDetail { peer: None, psn: Psn::new(0), syndrome: 0, retries: 0 };
+    pub const NONE: WcDetail =
+        WcDetail { peer: None, psn: Psn::new(0), syndrome: 0, retries: 0, timeout: 0, retried_us: 0 };
 }
 
 impl Default for WcDetail {
@@ -155,7 +168,7 @@ pub struct Wc {
     pub imm: ImmData,
     /// The local queue pair.
     pub qpn: Qpn,
-    /// The peer's queue pair.
+    /// The peer's queue pair. 0 for work that was flushed.
     pub src_qp: Qpn,
     /// What came along.
     pub flags: WcFlags,
@@ -212,6 +225,7 @@ mod tests {
         assert_eq!(WcStatus::WrFlushErr.to_string(), "Work Request Flushed Error");
         assert_eq!(WcStatus::RetryExcErr as u8, 12);
         assert_eq!(WcStatus::RetryExcErr.as_str(), "transport retry counter exceeded");
+        assert_eq!(WcStatus::RetryExcErr.name(), "RETRY_EXC_ERR");
         assert_eq!(WcStatus::GeneralErr as u8, 21);
         assert_eq!(WcOpcode::RecvRdmaWithImm as u8, 129);
         assert_eq!(WcFlags::WITH_INV.bits(), 8);

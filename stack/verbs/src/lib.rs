@@ -61,7 +61,7 @@ pub use xroce_transport::qp::QpInfo;
 pub use xroce_transport::qp::state::{AddressVector, QpAttr, QpState, QpType};
 pub use xroce_transport::wc::{Wc, WcDetail, WcFlags, WcOpcode, WcStatus};
 pub use xroce_transport::wr::{PostError, QpCap, RecvWr, SendFlags, SendOp, SendWr, Sge, WrId};
-pub use xroce_transport::{Counters, DropReason, Limits, QpCounters};
+pub use xroce_transport::{Counters, DropReason, Failure, Limits, QpCounters, QpFault};
 pub use xroce_wire::{Gid, ImmData, Lkey, PathMtu, Psn, Qpn, Rkey};
 
 /// The README's program, compiled with every test run.

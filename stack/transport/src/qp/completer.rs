@@ -18,7 +18,7 @@ use crate::qp::requester::Requester;
 use crate::qp::segment;
 use crate::qp::sge;
 use crate::qp::unacked::{Answer, Unacked};
-use crate::wc::{Wc, WcDetail, WcOpcode, WcStatus};
+use crate::wc::{Wc, WcOpcode, WcStatus};
 use crate::wq::{SqConsumer, WqePos};
 use crate::wr::{SendFlags, SendOp};
 
@@ -66,6 +66,10 @@ pub(crate) struct Completer {
     rnr_retry: u8,
     retries_left: u8,
     rnr_left: u8,
+    /// When the first retry since progress was due, for a failed completion's detail.
+    first_retry: Option<Instant>,
+    /// The same for the first RNR NAK.
+    first_rnr: Option<Instant>,
     /// The PSN that a NAK or a gap last sent us back to, until progress: its echoes are ignored.
     restarted_at: Option<Psn>,
     /// Between an RNR NAK and the first packet after its wait.
@@ -111,9 +115,14 @@ impl Completer {
         (self.retries_left, self.rnr_left)
     }
 
-    /// Retries used since the last progress, for a failed completion's detail.
-    pub(crate) fn retries_used(&self) -> u8 {
-        self.retry_cnt - self.retries_left
+    /// Retries of the kind that `status` is about since the last progress, and when the first was due, for a failed
+    /// completion's detail.
+    pub(crate) fn retried(&self, status: WcStatus) -> (u8, Option<Instant>) {
+        match status {
+            WcStatus::RnrRetryExcErr => (self.rnr_retry - self.rnr_left, self.first_rnr),
+            _ if self.retries_left == self.retry_cnt && status != WcStatus::RetryExcErr => (0, None),
+            _ => (self.retry_cnt - self.retries_left, self.first_retry),
+        }
     }
 
     /// A request packet left: the timer runs from the first unanswered one.
@@ -139,7 +148,7 @@ impl Completer {
         // resends do not add up at it.
         self.timeouts = (self.timeouts + 1).min(MAX_BACKOFF_SHIFT);
         self.restarted_at = None;
-        self.retry(p.unacked.una(), p)
+        self.retry(p.unacked.una(), p, now)
     }
 
     /// A packet with an AETH and nothing else: ACK or NAK.
@@ -170,7 +179,7 @@ impl Completer {
             Syndrome::Ack { credits } => {
                 p.requester.credits.granted(aeth.msn, credits);
                 match self.acknowledge(psn.next(), p, ctx) {
-                    Some(gap) => self.implied_nak(gap, p),
+                    Some(gap) => self.implied_nak(gap, p, ctx.now),
                     None => Verdict::Done,
                 }
             }
@@ -273,14 +282,14 @@ impl Completer {
         if first.distance_from(p.unacked.una()) > 0
             && let Some(gap) = self.acknowledge(first, p, ctx)
         {
-            return Err(self.implied_nak(gap, p));
+            return Err(self.implied_nak(gap, p, ctx.now));
         }
         match p.unacked.front() {
             Some(front) if front.answer != answer => {
                 Err(Verdict::Fail { status: WcStatus::BadRespErr, psn, syndrome: 0 })
             }
             // A response packet of this READ was lost.
-            Some(_) if psn != p.unacked.una() => Err(self.implied_nak(p.unacked.una(), p)),
+            Some(_) if psn != p.unacked.una() => Err(self.implied_nak(p.unacked.una(), p, ctx.now)),
             Some(_) => Ok(()),
             None => Err(Verdict::Dropped(DropReason::StaleResponse)),
         }
@@ -346,16 +355,19 @@ impl Completer {
 
     /// A response came for something behind an unanswered request: its response was lost (IBTA, implied NAK).
     // rule: rc.req.ack.implied-nak
-    fn implied_nak(&mut self, gap: Psn, p: &mut Completing<'_>) -> Verdict {
+    fn implied_nak(&mut self, gap: Psn, p: &mut Completing<'_>, now: Instant) -> Verdict {
         p.counters.implied_nak_seq_err += 1;
-        self.retry(gap, p)
+        self.retry(gap, p, now)
     }
 
     /// Goes back to `psn` at the price of one retry, unless that was done already and nothing has changed since.
     // rule: rc.req.retry, rc.req.retry.seven, rc.req.nak-seq.once
-    fn retry(&mut self, psn: Psn, p: &mut Completing<'_>) -> Verdict {
+    fn retry(&mut self, psn: Psn, p: &mut Completing<'_>, now: Instant) -> Verdict {
         if self.restarted_at == Some(psn) || self.rnr_wait_for.is_some() {
             return Verdict::Dropped(DropReason::NakIgnored);
+        }
+        if self.retries_left == self.retry_cnt {
+            self.first_retry = Some(now);
         }
         if self.retries_left <= u8::from(mutation::is(Mutation::RetriesOneTooFew)) {
             p.counters.retry_exceeded_err += 1;
@@ -390,7 +402,7 @@ impl Completer {
             // Inside the READ that it belongs to, a fatal NAK ends that READ; anything else must not skip a response.
             let own = p.unacked.front().is_some_and(|front| front.index_of(psn).is_some());
             if !own || status.is_none() {
-                return self.implied_nak(gap, p);
+                return self.implied_nak(gap, p, ctx.now);
             }
         }
         match status {
@@ -402,7 +414,7 @@ impl Completer {
                 } else if p.unacked.una() != before {
                     self.restart(psn)
                 } else {
-                    self.retry(psn, p)
+                    self.retry(psn, p, ctx.now)
                 }
             }
         }
@@ -413,10 +425,13 @@ impl Completer {
     fn rnr_nak(&mut self, psn: Psn, timer: RnrTimer, p: &mut Completing<'_>, ctx: &mut Context<'_>) -> Verdict {
         p.counters.rcvd_rnr_err += 1;
         if let Some(gap) = self.acknowledge(psn, p, ctx) {
-            return self.implied_nak(gap, p);
+            return self.implied_nak(gap, p, ctx.now);
         }
         if self.rnr_wait_for.is_some() {
             return Verdict::Dropped(DropReason::NakIgnored);
+        }
+        if self.rnr_left == self.rnr_retry {
+            self.first_rnr = Some(ctx.now);
         }
         if self.rnr_retry != RNR_RETRY_INFINITE && !mutation::is(Mutation::RnrRetriesEndless) {
             if self.rnr_left == 0 {
@@ -468,16 +483,11 @@ pub(crate) fn success(p: &mut Completing<'_>, ctx: &mut Context<'_>, pos: WqePos
     p.sq.retire();
 }
 
-/// The request at `pos`, the oldest of its queue, ends with an error: always a completion.
-pub(crate) fn failure(
-    (sq, send_cq): (&mut SqConsumer, &Arc<Cq>),
-    ctx: &mut Context<'_>,
-    pos: WqePos,
-    (qpn, status): (Qpn, WcStatus),
-    detail: WcDetail,
-) {
+/// The request at `pos`, the oldest of its queue, ends with an error: always a completion, `wc` with what the request adds.
+pub(crate) fn failure((sq, send_cq): (&mut SqConsumer, &Arc<Cq>), ctx: &mut Context<'_>, pos: WqePos, wc: Wc) -> Wc {
     let wqe = sq.wqe(pos);
-    let wc = Wc { wr_id: wqe.wr_id, status, opcode: wc_opcode(&wqe.op), qpn, detail, ..Wc::default() };
+    let wc = Wc { wr_id: wqe.wr_id, opcode: wc_opcode(&wqe.op), ..wc };
     ctx.complete(send_cq, wc, true);
     sq.retire();
+    wc
 }

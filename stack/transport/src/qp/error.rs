@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
-use xroce_wire::Psn;
+use xroce_wire::{Psn, Qpn};
 
 use crate::context::Context;
 use crate::cq::Cq;
+use crate::failure::QpFault;
+use crate::instant::Instant;
 use crate::mutation::{self, Mutation};
 use crate::qp::completer::failure;
 use crate::qp::queue_pair::{Inward, Qp};
@@ -22,8 +24,9 @@ impl Qp {
             None => self.requester.unstage(),
         };
         if let Some(wqe) = wqe {
-            let detail = self.detail(psn, syndrome);
-            failure((&mut self.sq, &self.send_cq), ctx, wqe, (self.qpn, status), detail);
+            let wc = self.failed(status, psn, syndrome, ctx.now);
+            let wc = failure((&mut self.sq, &self.send_cq), ctx, wqe, wc);
+            self.fault = wc.failure().map(QpFault::Completion);
         }
         match self.kind {
             QpType::Rc => self.enter_error(ctx, false),
@@ -38,8 +41,10 @@ impl Qp {
 
     /// The RECV in use ends with `status`.
     pub(super) fn fail_recv(&mut self, status: WcStatus, psn: Psn, ctx: &mut Context<'_>) {
-        let detail = self.detail(psn, 0);
-        self.end_recv(status, detail, ctx);
+        let wc = self.failed(status, psn, 0, ctx.now);
+        if let Some(wc) = self.end_recv(wc, ctx) {
+            self.fault = wc.failure().map(QpFault::Completion);
+        }
     }
 
     /// To ERR: timers stop, everything posted is flushed. `answer`: the NAK that waits, and what waits before it, still
@@ -71,42 +76,59 @@ impl Qp {
     // rule: rc.req.flush, qp.err, qp.sqe
     pub(super) fn flush_sends(&mut self, ctx: &mut Context<'_>) {
         self.completer.reset();
-        let flushed = (self.qpn, Qp::FLUSHED);
+        let flushed = self.flushed();
         if mutation::is(Mutation::FlushOutOfOrder)
             && let Some(wqe) = self.requester.unstage()
         {
-            failure((&mut self.sq, &self.send_cq), ctx, wqe, flushed, WcDetail::default());
+            failure((&mut self.sq, &self.send_cq), ctx, wqe, flushed);
         }
         while let Some(entry) = self.unacked.pop() {
-            failure((&mut self.sq, &self.send_cq), ctx, entry.wqe, flushed, WcDetail::default());
+            failure((&mut self.sq, &self.send_cq), ctx, entry.wqe, flushed);
         }
         if let Some(wqe) = self.requester.unstage() {
-            failure((&mut self.sq, &self.send_cq), ctx, wqe, flushed, WcDetail::default());
+            failure((&mut self.sq, &self.send_cq), ctx, wqe, flushed);
         }
         let end = self.unacked.end();
         self.requester.reset(end);
         while let Some(wqe) = self.sq.take() {
-            failure((&mut self.sq, &self.send_cq), ctx, wqe, flushed, WcDetail::default());
+            failure((&mut self.sq, &self.send_cq), ctx, wqe, flushed);
         }
     }
 
     /// Every RECV ends with a flush error, oldest first.
     pub(super) fn flush_recvs(&mut self, ctx: &mut Context<'_>) {
-        while self.end_recv(Qp::FLUSHED, WcDetail::default(), ctx) {}
+        let flushed = self.flushed();
+        while self.end_recv(flushed, ctx).is_some() {}
     }
 
-    /// The RECV at the front ends with an error. `false` if there was none.
-    fn end_recv(&mut self, status: WcStatus, detail: WcDetail, ctx: &mut Context<'_>) -> bool {
-        let Some(recv) = self.rq.front() else { return false };
-        let wc = Wc { wr_id: recv.wr_id, status, opcode: WcOpcode::Recv, qpn: self.qpn, detail, ..Wc::default() };
+    /// The RECV at the front, if there is one, ends with an error: `wc` with what the RECV adds.
+    fn end_recv(&mut self, wc: Wc, ctx: &mut Context<'_>) -> Option<Wc> {
+        let recv = self.rq.front()?;
+        let wc = Wc { wr_id: recv.wr_id, opcode: WcOpcode::Recv, ..wc };
         self.rq.pop();
         let cq: &Arc<Cq> = &self.recv_cq;
         ctx.complete(cq, wc, true);
-        true
+        Some(wc)
     }
 
-    fn detail(&self, psn: Psn, syndrome: u8) -> WcDetail {
-        let peer = self.peer.as_ref().map(|p| p.path.dst);
-        WcDetail { peer, psn, syndrome, retries: self.completer.retries_used() }
+    /// The status of what was posted and not carried out when the queue pair failed.
+    fn flushed(&self) -> Wc {
+        Wc { status: WcStatus::WrFlushErr, qpn: self.qpn, ..Wc::default() }
+    }
+
+    /// What a completion says whose request decided about the queue pair.
+    fn failed(&self, status: WcStatus, psn: Psn, syndrome: u8, now: Instant) -> Wc {
+        let (retries, since) = self.completer.retried(status);
+        let retried_us = since.map_or(0, |since| u32::try_from(now.since_ns(since) / 1000).unwrap_or(u32::MAX));
+        let detail = WcDetail {
+            peer: self.peer.as_ref().map(|p| p.path.dst),
+            psn,
+            syndrome,
+            retries,
+            timeout: self.attr.timeout.unwrap_or(0),
+            retried_us,
+        };
+        let src_qp = self.peer.as_ref().map_or(Qpn::new(0), |p| p.qpn);
+        Wc { status, qpn: self.qpn, src_qp, detail, ..Wc::default() }
     }
 }

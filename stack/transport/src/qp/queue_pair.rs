@@ -9,6 +9,7 @@ use crate::counters::QpCounters;
 use crate::cq::Cq;
 use crate::drop::DropReason;
 use crate::event::EventKind;
+use crate::failure::QpFault;
 use crate::instant::Instant;
 use crate::io::{QpPath, Transmit, TxSink};
 use crate::memory::{Access, Pd};
@@ -22,7 +23,6 @@ use crate::qp::responses::{Answering, Reply};
 use crate::qp::state::{QpAttr, QpState, QpType, SharedState};
 use crate::qp::uc::UcReceiver;
 use crate::qp::unacked::Unacked;
-use crate::wc::WcStatus;
 use crate::wq::{RqConsumer, RqProducer, SqConsumer, SqProducer, recv_queue, send_queue};
 use crate::wr::QpCap;
 
@@ -109,6 +109,8 @@ pub(crate) struct Qp {
     pub(super) completer: Completer,
     pub(super) inward: Inward,
     pub(crate) counters: QpCounters,
+    /// Why it failed, if it did since RESET.
+    pub(crate) fault: Option<QpFault>,
     /// COMM_EST was raised, or is not due any more.
     pub(super) established: bool,
     /// SQD: SQ_DRAINED is still to be raised.
@@ -160,6 +162,7 @@ impl Qp {
                 QpType::Uc => Inward::Uc(UcReceiver::new()),
             },
             counters: QpCounters::default(),
+            fault: None,
             established: false,
             notify_drained: false,
             listed: Listed::default(),
@@ -292,6 +295,7 @@ impl Qp {
             Handled::Done => Ok(()),
             Handled::Dropped(reason) => Err(reason),
             Handled::Fatal { reason, recv, event } => {
+                self.fault = Some(QpFault::Refused { psn: packet.psn(), reason });
                 match recv {
                     Some(status) => self.fail_recv(status, packet.psn(), ctx),
                     None => ctx.outbox.event(event, self.qpn),
@@ -469,7 +473,4 @@ impl Qp {
         }
         runs
     }
-
-    /// The status of what was posted and not carried out when the queue pair failed.
-    pub(super) const FLUSHED: WcStatus = WcStatus::WrFlushErr;
 }

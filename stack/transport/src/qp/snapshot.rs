@@ -5,6 +5,7 @@
 
 use xroce_wire::{Msn, Psn, Qpn};
 
+use crate::failure::QpFault;
 use crate::instant::Instant;
 use crate::qp::completer::wc_opcode;
 use crate::qp::queue_pair::{Inward, Qp};
@@ -32,6 +33,8 @@ pub struct QpSnapshot {
     pub waiting: u32,
     /// RECVs that are posted, the one of an open message included.
     pub recvs: u32,
+    /// Why it failed, if it did since RESET.
+    pub fault: Option<QpFault>,
 }
 
 /// The sending side. Before RTS, and for UC where it says so, there is nothing to tell and values are as after RESET.
@@ -148,6 +151,7 @@ impl Qp {
             started: self.started(sending.sent_end),
             waiting: self.sq.len().saturating_sub(self.unacked.len()),
             recvs: self.rq.len(),
+            fault: self.fault,
         }
     }
 

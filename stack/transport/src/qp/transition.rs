@@ -89,6 +89,7 @@ impl Qp {
             Inward::Uc(receiver) => receiver.reset(Psn::new(0)),
         }
         (self.established, self.notify_drained) = (false, false);
+        self.fault = None;
         self.send_cq.purge(self.qpn);
         self.recv_cq.purge(self.qpn);
     }

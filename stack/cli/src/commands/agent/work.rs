@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use xroce::{
     AsyncEvent, AsyncEventKind, ImmData, PostChainError, PostError, PostReason, RecvWr, Rkey, SendFlags, SendOp,
 };
-use xroce::{SendWr, Wc, WrId};
+use xroce::{SendWr, Wc, WcStatus, WrId};
 
 use super::Shared;
 use super::memory::inline_bytes;
@@ -96,6 +96,13 @@ fn say(wc: &Wc) -> String {
     )
 }
 
+/// For who watches the agent: the protocol has no words for it. What was flushed follows from what failed before.
+fn tell(wc: &Wc) {
+    if let Some(failure) = wc.failure().filter(|failure| failure.status != WcStatus::WrFlushErr) {
+        eprintln!("xroce agent: {failure}");
+    }
+}
+
 fn patience(args: &Args<'_>) -> Result<Duration, Fault> {
     Ok(Duration::from_millis(args.number_or("timeout_ms", 0)?))
 }
@@ -110,6 +117,7 @@ pub fn poll(objects: &Objects, args: &Args<'_>) -> Done {
         match cq.poll_one() {
             Ok(Some(wc)) => {
                 reply = reply.with("wc", say(&wc));
+                tell(&wc);
                 got += 1;
             }
             Ok(None) if want == 0 || start.elapsed() >= patience => break,

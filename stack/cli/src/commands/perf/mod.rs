@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use xroce::{
-    ConnectError, ConnectOptions, Context, CreateCqError, CreateQpError, ModifyError, NoSuchGid, OutOfRange, Overrun,
-    PathMtu, PdError, PostChainError, Progress, Psn, QpType, RegMrError, Wc,
+    ConnectError, ConnectOptions, Context, CreateCqError, CreateQpError, Failure, ModifyError, NoSuchGid, OutOfRange,
+    Overrun, PathMtu, PdError, PostChainError, Progress, Psn, QpType, RegMrError,
 };
 
 use super::{Outcome, Usage};
@@ -173,8 +173,8 @@ pub enum PerfError {
     #[error(transparent)]
     Range(#[from] OutOfRange),
     /// A work request failed.
-    #[error("QP {}: completion with status {} ({})", .0.qpn, .0.status, .0.status as u8)]
-    Completion(Wc),
+    #[error("{0}")]
+    Completion(Failure),
     /// Nothing moved for a long time.
     #[error(
         "nothing has arrived for {seconds} s{}",

@@ -171,8 +171,8 @@ impl Rig {
     #[inline]
     pub fn poll(&self, wcs: &mut [Wc]) -> Result<usize, PerfError> {
         let count = self.cq.poll(wcs)?;
-        match wcs[..count].iter().find(|wc| !wc.status.is_success()) {
-            Some(wc) => Err(PerfError::Completion(*wc)),
+        match wcs[..count].iter().find_map(Wc::failure) {
+            Some(failure) => Err(PerfError::Completion(failure)),
             None => {
                 self.note(count > 0);
                 Ok(count)

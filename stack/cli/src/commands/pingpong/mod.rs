@@ -210,7 +210,7 @@ fn side(
     let seconds = match player.play(which, args.iters, args.chk)? {
         Ending::Played(time) => time.as_secs_f64(),
         Ending::Failed(wc) => {
-            report(&wc, &theirs);
+            report(&wc);
             return Ok(Outcome::Failed);
         }
     };
@@ -228,18 +228,11 @@ fn side(
 }
 
 /// The line of the originals, and one with what they do not know.
-fn report(wc: &Wc, peer: &address::Address) {
+fn report(wc: &Wc) {
     eprintln!("Failed status {} ({}) for wr_id {}", wc.status, wc.status as u8, wc.wr_id.0);
-    let detail = &wc.detail;
-    let peer_gid = detail.peer.unwrap_or(peer.gid);
-    eprintln!(
-        "  QP {:#08x} to {peer_gid} QP {:#08x}: PSN {:#08x}, syndrome {:#04x}, sent again {} times",
-        wc.qpn.value(),
-        peer.qpn.value(),
-        detail.psn.value(),
-        detail.syndrome,
-        detail.retries
-    );
+    if let Some(failure) = wc.failure() {
+        eprintln!("  {failure}");
+    }
 }
 
 /// 24 bits that differ from run to run.
