@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use xroce::stat::StatServer;
 use xroce::{Context, Device, DeviceBuilder, GidEntry, NoSuchGid, OpenError, Progress};
 use xroce_port::pcap::{Capture, Pcap};
 
@@ -149,6 +150,8 @@ impl CaptureFile {
 pub struct Opened {
     /// The device.
     pub context: Context,
+    /// For `xroce stat` and `xroce top`.
+    offer: Option<StatServer>,
     capture: Option<CaptureFile>,
     faults: FaultArgs,
 }
@@ -160,6 +163,7 @@ impl Opened {
         if let Some(report) = counters.first().and_then(|(port, ..)| self.faults.report(port)) {
             eprintln!("{report}");
         }
+        drop(self.offer);
         drop(self.context);
         self.capture.map_or(Ok(()), CaptureFile::finish)
     }
@@ -197,7 +201,9 @@ impl DeviceArgs {
             }
         };
         // Around the capture, which shows what is on the wire.
-        Ok(Opened { context: faults.apply(builder).open()?, capture, faults })
+        let context = faults.apply(builder).open()?;
+        let offer = offer(&context);
+        Ok(Opened { context, offer, capture, faults })
     }
 
     fn name(&self) -> Result<String, DeviceError> {
@@ -228,6 +234,11 @@ impl RunArgs {
         };
         self.device.open_as(builder, name, self.faults)
     }
+}
+
+/// Lets `xroce stat` and `xroce top` look. Where that cannot be, the command does its work all the same.
+pub fn offer(context: &Context) -> Option<StatServer> {
+    context.serve_stat().inspect_err(|error| tracing::info!(%error, "xroce stat will not find this process")).ok()
 }
 
 /// The GID at `index`, or the first that can be reached from beyond the link. An address whose duplicate detection still runs

@@ -14,7 +14,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{Outcome, Usage, agent, decode, devinfo, doctor, lab, perf, pingpong, script};
+use commands::{Outcome, Usage, agent, decode, devinfo, doctor, lab, perf, pingpong, script, stat, top};
 use xroce::QpType;
 
 /// A software RoCE v2 NIC in user space.
@@ -38,6 +38,8 @@ enum Command {
     #[command(name = "uc_pingpong")]
     UcPingpong(pingpong::Args),
     Script(script::Args),
+    Stat(stat::Args),
+    Top(top::Args),
 }
 
 impl Command {
@@ -52,6 +54,8 @@ impl Command {
             Command::RcPingpong(_) => "rc_pingpong",
             Command::UcPingpong(_) => "uc_pingpong",
             Command::Script(_) => "script",
+            Command::Stat(_) => "stat",
+            Command::Top(_) => "top",
         }
     }
 
@@ -66,6 +70,8 @@ impl Command {
             Command::RcPingpong(args) => Ok(pingpong::run(args, QpType::Rc)?),
             Command::UcPingpong(args) => Ok(pingpong::run(args, QpType::Uc)?),
             Command::Script(args) => Ok(script::run(args)?),
+            Command::Stat(args) => Ok(stat::run(args)?),
+            Command::Top(args) => Ok(top::run(args)?),
         }
     }
 }

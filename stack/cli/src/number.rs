@@ -1,6 +1,6 @@
 //! Numbers on the command line, as C's `strtoul` with base 0 takes them: decimal, or hexadecimal with `0x`.
 
-use xroce::PathMtu;
+use xroce::{PathMtu, Qpn};
 
 /// A number of the wanted type.
 pub fn number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
@@ -23,6 +23,12 @@ pub fn path_mtu(text: &str) -> Result<PathMtu, String> {
     PathMtu::from_bytes(number(text)?).ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096".to_owned())
 }
 
+/// The number of a queue pair.
+pub fn qpn(text: &str) -> Result<Qpn, String> {
+    let value = number::<u32>(text)?;
+    if value < 1 << 24 { Ok(Qpn::new(value)) } else { Err("a queue pair number has 24 bits".to_owned()) }
+}
+
 /// A message length: up to 2^31 bytes.
 pub fn size(text: &str) -> Result<u32, String> {
     number(text).ok().filter(|&size| size <= 1 << 31).ok_or_else(|| "a size is 0 to 2147483648 bytes".to_owned())
@@ -41,6 +47,12 @@ mod tests {
         }
         assert_eq!(number::<u16>("65536"), Err("65536 is too large".to_owned()));
         assert!(positive::<u32>("0").is_err() && positive::<u8>("256").is_err());
+    }
+
+    #[test]
+    fn queue_pair_numbers_have_24_bits() {
+        assert_eq!(qpn("0xffffff"), Ok(Qpn::new(0xff_ffff)));
+        assert!(qpn("0x1000000").is_err() && qpn("-1").is_err());
     }
 
     #[test]

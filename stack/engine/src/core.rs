@@ -82,6 +82,21 @@ pub struct ShardCounters {
     pub tx_stalls: u64,
     /// Asynchronous events that found their queue full.
     pub events_lost: u64,
+    /// Times the port said that its link went down.
+    pub link_downed: u64,
+}
+
+impl ShardCounters {
+    /// Adds those of another shard.
+    pub fn add(&mut self, other: &ShardCounters) {
+        macro_rules! sum {
+            ($($field:ident)*) => { $(self.$field += other.$field;)* };
+        }
+        sum! {
+            steps rx_truncated rx_other_station rx_not_ip rx_other_vlan handed_over hand_over_drops no_next_hop local tx_stalls
+            events_lost link_downed
+        }
+    }
 }
 
 /// Which queue pairs belong to this shard: those whose index is `offset` modulo `stride`.
@@ -363,7 +378,10 @@ impl Core {
         while let Some(change) = self.port.link() {
             let kind = match change {
                 LinkChange::Up => AsyncEventKind::PortActive,
-                LinkChange::Down => AsyncEventKind::PortErr,
+                LinkChange::Down => {
+                    self.counters.link_downed += 1;
+                    AsyncEventKind::PortErr
+                }
                 LinkChange::Gone(reason) => {
                     tracing::error!(%reason, "the port is gone");
                     self.gone = true;

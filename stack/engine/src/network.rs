@@ -57,6 +57,8 @@ pub struct NetworkState {
     pub mtu: u32,
     /// Whether frames can pass.
     pub port_state: PortState,
+    /// Times the kernel said that the link went down.
+    pub link_downed: u64,
 }
 
 /// The network around a port.
@@ -80,6 +82,7 @@ impl Network {
             gids: monitor.gids().clone(),
             mtu: facts.mtu,
             port_state: facts.state,
+            link_downed: 0,
         };
         let vlan = facts.vlan_id();
         Ok((Network { hops: Hops::Kernel(netdev.resolver()), vlan, state: RwLock::new(state) }, monitor))
@@ -93,6 +96,7 @@ impl Network {
             gids: GidTable::new(&addresses),
             mtu: fixed.mtu,
             port_state: PortState::Active,
+            link_downed: 0,
         };
         Network { hops: Hops::Fixed(fixed), vlan: None, state: RwLock::new(state) }
     }

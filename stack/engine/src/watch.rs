@@ -175,7 +175,11 @@ impl Watcher {
     }
 
     fn link(&self, state: PortState) {
-        self.network.state_mut().port_state = state;
+        {
+            let mut network = self.network.state_mut();
+            network.port_state = state;
+            network.link_downed += u64::from(state == PortState::Down);
+        }
         self.tell(match state {
             PortState::Active => AsyncEventKind::PortActive,
             PortState::Down => AsyncEventKind::PortErr,

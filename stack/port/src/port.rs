@@ -162,6 +162,19 @@ pub struct PortCounters {
     pub rx_faults_corrupted: u64,
 }
 
+impl PortCounters {
+    /// Adds those of another port.
+    pub fn add(&mut self, other: &PortCounters) {
+        macro_rules! sum {
+            ($($field:ident)*) => { $(self.$field += other.$field;)* };
+        }
+        sum! {
+            rx_frames rx_bytes tx_frames tx_bytes rx_dropped_pieces rx_dropped_invalid rx_dropped_lower rx_no_buffer tx_errors
+            tx_dropped tx_refused kicks kicks_again rx_wakeups rx_left_to_kernel rx_faults_dropped rx_faults_corrupted
+        }
+    }
+}
+
 /// Where frames enter and leave: one netdev with all its queues, or a set of them, or one end of a simulated wire.
 ///
 /// A port is used by one thread at a time and never blocks. The order of one round is: `rx_burst`, `rx_frame` for each,

@@ -68,11 +68,34 @@ counters! {
         np_ecn_marked_roce_packets,
         /// UC messages that were given up for a gap.
         uc_dropped_messages,
+        /// Times the requester went back to send again, RNR waits apart (rxe).
+        completer_retry_err,
+        /// WRITE messages carried out for the peer (mlx5).
+        rx_write_requests,
+        /// READ requests accepted from the peer (mlx5).
+        rx_read_requests,
+        /// Atomics carried out for the peer (mlx5).
+        rx_atomic_requests,
+        /// Send requests that ended with an error, flushed ones included (mlx5).
+        req_cqe_error,
+        /// Send requests that were flushed (mlx5).
+        req_cqe_flush_error,
+        /// RECVs that ended with an error, flushed ones included (mlx5).
+        resp_cqe_error,
+        /// RECVs that were flushed (mlx5).
+        resp_cqe_flush_error,
+        /// Send requests that the peer refused for key, range or right (mlx5).
+        req_remote_access_errors,
+        /// Send requests that the peer called invalid (mlx5).
+        req_remote_invalid_request,
+        /// RECVs that were too short for their message (mlx5).
+        resp_local_length_error,
     }
 }
 
 /// Counters of an endpoint.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Counters {
     /// Sums over all queue pairs, those destroyed included.
     pub qp: QpCounters,
@@ -82,4 +105,17 @@ pub struct Counters {
     pub packets_in: u64,
     /// Packets that `poll_transmit` made.
     pub packets_out: u64,
+    /// Times that ACKs were kept back for company.
+    pub ack_deferred: u64,
+}
+
+impl Counters {
+    /// Adds those of another endpoint.
+    pub fn add(&mut self, other: &Counters) {
+        self.qp.add(&other.qp);
+        self.drops.add(&other.drops);
+        self.packets_in += other.packets_in;
+        self.packets_out += other.packets_out;
+        self.ack_deferred += other.ack_deferred;
+    }
 }

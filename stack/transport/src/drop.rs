@@ -90,6 +90,11 @@ impl DropCounters {
         self.0[reason as usize] += 1;
     }
 
+    /// Adds `other`, reason by reason.
+    pub fn add(&mut self, other: &DropCounters) {
+        self.0.iter_mut().zip(&other.0).for_each(|(mine, more)| *mine += more);
+    }
+
     /// Packets dropped for `reason`.
     pub fn get(&self, reason: DropReason) -> u64 {
         self.0[reason as usize]

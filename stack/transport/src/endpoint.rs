@@ -262,6 +262,12 @@ impl Endpoint {
 
     /// What a queue pair is in the middle of.
     pub fn snapshot_qp(&self, qpn: Qpn) -> Option<QpSnapshot> {
+        let qp = self.qp(self.index_of(qpn)?)?;
+        Some(QpSnapshot { started: qp.started(), ..qp.snapshot(self.config.limits.window_packets) })
+    }
+
+    /// The same without the list of requests, which may be long: the time it takes does not depend on what is under way.
+    pub fn glance_at_qp(&self, qpn: Qpn) -> Option<QpSnapshot> {
         self.qp(self.index_of(qpn)?).map(|qp| qp.snapshot(self.config.limits.window_packets))
     }
 
@@ -365,6 +371,7 @@ impl Endpoint {
             };
             if self.turn == Turn::Responses && self.acks != Acks::Leave && qp.owes_ack_only() {
                 self.acks = Acks::Held;
+                self.counters.ack_deferred += 1;
                 return None;
             }
             let mut ctx = context!(self, now);

@@ -127,6 +127,12 @@ impl ContextInner {
     }
 }
 
+impl From<Arc<ContextInner>> for Context {
+    fn from(inner: Arc<ContextInner>) -> Context {
+        Context { inner }
+    }
+}
+
 impl Context {
     pub(crate) fn new(engine: Engine) -> Context {
         Context { inner: Arc::new(ContextInner { engine }) }

@@ -34,6 +34,7 @@ mod event;
 mod mr;
 mod pd;
 mod qp;
+pub mod stat;
 mod text;
 
 pub use buffer::{Buffer, PAGE};

@@ -8,6 +8,8 @@ pub mod lab;
 pub mod perf;
 pub mod pingpong;
 pub mod script;
+pub mod stat;
+pub mod top;
 
 /// How a command ended that could do its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

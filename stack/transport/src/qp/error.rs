@@ -14,6 +14,7 @@ use crate::qp::completer::failure;
 use crate::qp::queue_pair::{Inward, Qp};
 use crate::qp::state::{QpState, QpType};
 use crate::wc::{Wc, WcDetail, WcOpcode, WcStatus};
+use crate::wq::SqConsumer;
 
 impl Qp {
     /// The oldest send request ends with `status`. RC goes to ERR; on UC only the send queue does (SQE).
@@ -27,6 +28,9 @@ impl Qp {
             let wc = self.failed(status, psn, syndrome, ctx.now);
             let wc = failure((&mut self.sq, &self.send_cq), ctx, wqe, wc);
             self.fault = wc.failure().map(QpFault::Completion);
+            self.counters.req_cqe_error += 1;
+            self.counters.req_remote_access_errors += u64::from(status == WcStatus::RemAccessErr);
+            self.counters.req_remote_invalid_request += u64::from(status == WcStatus::RemInvReqErr);
         }
         match self.kind {
             QpType::Rc => self.enter_error(ctx, false),
@@ -44,6 +48,8 @@ impl Qp {
         let wc = self.failed(status, psn, 0, ctx.now);
         if let Some(wc) = self.end_recv(wc, ctx) {
             self.fault = wc.failure().map(QpFault::Completion);
+            self.counters.resp_cqe_error += 1;
+            self.counters.resp_local_length_error += u64::from(status == WcStatus::LocLenErr);
         }
     }
 
@@ -77,28 +83,35 @@ impl Qp {
     pub(super) fn flush_sends(&mut self, ctx: &mut Context<'_>) {
         self.completer.reset();
         let flushed = self.flushed();
+        let mut flush = |sq: &mut SqConsumer, wqe| {
+            failure((sq, &self.send_cq), ctx, wqe, flushed);
+            self.counters.req_cqe_error += 1;
+            self.counters.req_cqe_flush_error += 1;
+        };
         if mutation::is(Mutation::FlushOutOfOrder)
             && let Some(wqe) = self.requester.unstage()
         {
-            failure((&mut self.sq, &self.send_cq), ctx, wqe, flushed);
+            flush(&mut self.sq, wqe);
         }
         while let Some(entry) = self.unacked.pop() {
-            failure((&mut self.sq, &self.send_cq), ctx, entry.wqe, flushed);
+            flush(&mut self.sq, entry.wqe);
         }
         if let Some(wqe) = self.requester.unstage() {
-            failure((&mut self.sq, &self.send_cq), ctx, wqe, flushed);
+            flush(&mut self.sq, wqe);
         }
-        let end = self.unacked.end();
-        self.requester.reset(end);
+        self.requester.reset(self.unacked.end());
         while let Some(wqe) = self.sq.take() {
-            failure((&mut self.sq, &self.send_cq), ctx, wqe, flushed);
+            flush(&mut self.sq, wqe);
         }
     }
 
     /// Every RECV ends with a flush error, oldest first.
     pub(super) fn flush_recvs(&mut self, ctx: &mut Context<'_>) {
         let flushed = self.flushed();
-        while self.end_recv(flushed, ctx).is_some() {}
+        while self.end_recv(flushed, ctx).is_some() {
+            self.counters.resp_cqe_error += 1;
+            self.counters.resp_cqe_flush_error += 1;
+        }
     }
 
     /// The RECV at the front, if there is one, ends with an error: `wc` with what the RECV adds.

@@ -210,6 +210,7 @@ impl Inbound {
             return Ok(false);
         }
         self.open = None;
+        r.counters.rx_write_requests += 1;
         if operation.has_imm() {
             let wc = Wc { opcode: WcOpcode::RecvRdmaWithImm, byte_len: reth.len, ..Wc::default() };
             complete_recv(r, ctx, wc, packet);

@@ -352,7 +352,10 @@ impl Qp {
     fn obey(&mut self, verdict: Verdict, ctx: &mut Context<'_>) {
         match verdict {
             Verdict::Done | Verdict::Dropped(_) => self.check_drained(ctx),
-            Verdict::GoBack { psn, not_before } => self.requester.go_back(&self.unacked, psn, not_before),
+            Verdict::GoBack { psn, not_before } => {
+                self.counters.completer_retry_err += u64::from(not_before.is_none());
+                self.requester.go_back(&self.unacked, psn, not_before);
+            }
             Verdict::Fail { status, psn, syndrome } => self.fail_oldest(status, psn, syndrome, ctx),
         }
     }

@@ -186,6 +186,7 @@ impl Responder {
         }
         let psns = segment::packets(reth.len, r.mtu);
         self.msn = self.msn.add(1);
+        r.counters.rx_read_requests += 1;
         self.responses.read(Read { psn: self.epsn, psns, va: reth.va, rkey: reth.rkey, len: reth.len }, self.msn);
         self.epsn = self.epsn.add(psns);
         Ok(())
@@ -201,6 +202,7 @@ impl Responder {
         self.may_execute(r, Access::REMOTE_ATOMIC)?;
         let original = change_word(operation, packet, r, ctx)?;
         self.msn = self.msn.add(1);
+        r.counters.rx_atomic_requests += 1;
         self.responses.atomic(self.epsn, original, self.msn);
         self.epsn = self.epsn.next();
         Ok(())

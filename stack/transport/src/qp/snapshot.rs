@@ -27,7 +27,9 @@ pub struct QpSnapshot {
     pub requester: RequesterSnapshot,
     /// The side that receives them.
     pub responder: ResponderSnapshot,
-    /// Requests that have started and are not done, oldest first.
+    /// How many requests have started and are not done.
+    pub outstanding: u32,
+    /// These requests, oldest first; empty for a mere glance.
     pub started: Vec<StartedRequest>,
     /// Send requests that are posted and have not started.
     pub waiting: u32,
@@ -117,6 +119,7 @@ pub struct StartedRequest {
 }
 
 impl Qp {
+    /// Everything but the requests.
     pub(crate) fn snapshot(&self, window: u32) -> QpSnapshot {
         let (msn, responses, kept) = match &self.inward {
             Inward::Rc(r) => (Some(r.msn()), r.responses.waiting(), r.responses.kept()),
@@ -148,14 +151,17 @@ impl Qp {
                 rnr_retries_left,
             },
             responder: ResponderSnapshot { epsn, msn, nak, open_message: inbound.open_bytes(), responses, kept },
-            started: self.started(sending.sent_end),
+            outstanding: self.unacked.len(),
+            started: Vec::new(),
             waiting: self.sq.len().saturating_sub(self.unacked.len()),
             recvs: self.rq.len(),
             fault: self.fault,
         }
     }
 
-    fn started(&self, sent_end: Psn) -> Vec<StartedRequest> {
+    /// The requests that have started and are not done.
+    pub(crate) fn started(&self) -> Vec<StartedRequest> {
+        let sent_end = self.requester.sending(&self.unacked).sent_end;
         let within =
             |first: Psn, to: Psn, all: u32| if to.distance_from(first) < 0 { 0 } else { psns(first, to).min(all) };
         self.unacked

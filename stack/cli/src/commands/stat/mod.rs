@@ -1,0 +1,208 @@
+//! `xroce stat`: what the devices that other processes run are doing.
+//!
+//! In: reports over the sockets of those processes. Out: counters under the names of rxe and mlx5, drop reasons and queue pairs,
+//! as text, JSON or in Prometheus' format.
+
+mod prometheus;
+mod text;
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::thread;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use xroce::Qpn;
+use xroce::stat::{AskError, Report, Which, endpoints, run_dirs};
+
+use super::Outcome;
+use crate::number::{number, positive, qpn};
+
+/// Version of the JSON object; grows when a field changes its meaning or goes away.
+const JSON_VERSION: u32 = 1;
+
+/// Show what the xroce devices on this machine are doing: counters, drop reasons, queue pairs.
+///
+/// Every xroce command that opens a device answers, and every program that calls `Context::serve_stat`; those of this user, and
+/// for root those of all.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// qp for the queue pairs in place of the counters
+    #[arg(value_enum)]
+    what: Option<What>,
+    /// Only the queue pair with this number (0x12345, or decimal)
+    #[arg(value_name = "QPN", value_parser = qpn)]
+    qpn: Option<Qpn>,
+    #[command(flatten)]
+    select: Select,
+    /// In which format
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Again every so many seconds, in text with the change per second; JSON is one line each time
+    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = positive::<u32>)]
+    watch: Option<u32>,
+    /// In text: counters that are 0, too
+    #[arg(short, long)]
+    all: bool,
+}
+
+/// Which devices.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Select {
+    /// Only the devices of this process
+    #[arg(long, value_name = "PID", value_parser = number::<u32>)]
+    pid: Option<u32>,
+    /// Only the devices on this netdev
+    #[arg(short, long, value_name = "NETDEV")]
+    device: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// Queue pairs
+    Qp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// One object
+    Json,
+    /// Prometheus' text format
+    Prometheus,
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub enum StatError {
+    /// Nobody runs a device.
+    #[error("no process runs an xroce device{whose} (looked in {dirs}); only those of this user can be seen")]
+    Nobody {
+        /// What was asked for.
+        whose: String,
+        /// Where.
+        dirs: String,
+    },
+    /// No such queue pair.
+    #[error("no device has a queue pair {0}; `xroce stat qp` lists them")]
+    NoQp(Qpn),
+    /// A process does not tell, and it was the only one.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    /// Standard output is gone.
+    #[error("{0}")]
+    Output(#[from] io::Error),
+}
+
+impl Select {
+    /// The reports of all these devices. One that does not answer is left out, unless it is the only one.
+    pub fn collect(&self, which: Which) -> Result<Vec<Report>, StatError> {
+        let wanted = |pid: u32| self.pid.is_none_or(|of| of == pid);
+        let mut reports = Vec::new();
+        let mut silent = None;
+        for endpoint in endpoints().iter().filter(|endpoint| wanted(endpoint.pid)) {
+            match endpoint.ask(which) {
+                Ok(report) => reports.push(report),
+                Err(error) => silent = Some(error),
+            }
+        }
+        tell_apart(&mut reports);
+        reports.retain(|report| self.device.as_ref().is_none_or(|name| name == base(&report.device.name)));
+        match (reports.is_empty(), silent) {
+            (true, Some(error)) => Err(error.into()),
+            (true, None) => Err(self.nobody()),
+            _ => Ok(reports),
+        }
+    }
+
+    fn nobody(&self) -> StatError {
+        let mut whose = String::new();
+        if let Some(pid) = self.pid {
+            let _ = write!(whose, " with process number {pid}");
+        }
+        if let Some(device) = &self.device {
+            let _ = write!(whose, " on {device}");
+        }
+        let dirs = run_dirs().iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", ");
+        StatError::Nobody { whose, dirs }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Json<'a> {
+    version: u32,
+    devices: &'a [Report],
+}
+
+impl Args {
+    fn which(&self) -> Which {
+        match (self.what, self.qpn) {
+            (None, _) => Which::None,
+            (Some(What::Qp), None) => Which::All,
+            (Some(What::Qp), Some(qpn)) => Which::One(qpn),
+        }
+    }
+
+    fn render(&self, before: &[Report], reports: &[Report]) -> String {
+        let json = Json { version: JSON_VERSION, devices: reports };
+        // The values are numbers and texts: they have a form in JSON.
+        let written = |text: Result<String, serde_json::Error>| text.unwrap_or_default() + "\n";
+        match (self.format, self.what) {
+            (Format::Json, _) if self.watch.is_some() => written(serde_json::to_string(&json)),
+            (Format::Json, _) => written(serde_json::to_string_pretty(&json)),
+            (Format::Prometheus, None) => prometheus::devices(reports),
+            (Format::Prometheus, Some(What::Qp)) => prometheus::queue_pairs(reports),
+            (Format::Text, None) => text::devices(before, reports, self.all),
+            (Format::Text, Some(What::Qp)) => text::queue_pairs(before, reports),
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Outcome, StatError> {
+    let mut before = Vec::new();
+    loop {
+        let reports = args.select.collect(args.which())?;
+        if let Which::One(qpn) = args.which()
+            && reports.iter().all(|report| report.qps.is_empty())
+        {
+            return Err(StatError::NoQp(qpn));
+        }
+        let mut out = io::stdout().lock();
+        out.write_all(args.render(&before, &reports).as_bytes())?;
+        out.flush()?;
+        let Some(seconds) = args.watch else { return Ok(Outcome::Done) };
+        drop(out);
+        before = reports;
+        thread::sleep(Duration::from_secs(seconds.into()));
+    }
+}
+
+/// Devices of one name in one process get a number behind it: what keeps series by name must not mix them up.
+fn tell_apart(reports: &mut [Report]) {
+    for i in 1..reports.len() {
+        let (before, rest) = reports.split_at_mut(i);
+        let same =
+            before.iter().filter(|old| old.pid == rest[0].pid && base(&old.device.name) == rest[0].device.name).count();
+        if same > 0 {
+            rest[0].device.name += &format!("#{}", same + 1);
+        }
+    }
+}
+
+/// The name without such a number.
+fn base(name: &str) -> &str {
+    name.split_once('#').map_or(name, |(base, _)| base)
+}
+
+/// The report that `before` has of the same device.
+pub fn earlier<'a>(before: &'a [Report], report: &Report) -> Option<&'a Report> {
+    before.iter().find(|old| old.pid == report.pid && old.device.name == report.device.name && old.at_ns < report.at_ns)
+}
+
+/// Seconds between two reports of a device.
+pub fn seconds_between(old: &Report, new: &Report) -> f64 {
+    (new.at_ns - old.at_ns) as f64 / 1e9
+}

@@ -1,0 +1,132 @@
+//! Counters and queue pairs for people.
+//!
+//! In: reports, and those before them. Out: text; numbers that moved come with their change per second.
+
+use std::fmt::Write;
+
+use xroce::stat::{Numbers, QpStat, Report};
+use xroce::{Psn, Qpn};
+
+use super::{earlier, seconds_between};
+
+/// The change per second, if there is an earlier value and it differs.
+fn rate(old: Option<(&Numbers, f64)>, name: &str, value: u64) -> String {
+    let Some((numbers, seconds)) = old else { return String::new() };
+    let moved = value.saturating_sub(numbers.get(name).copied().unwrap_or(0));
+    if moved == 0 { String::new() } else { format!("  +{:.0}/s", moved as f64 / seconds) }
+}
+
+fn head(report: &Report) -> String {
+    let device = &report.device;
+    let largest =
+        device.active_mtu.map_or_else(|| "no path MTU fits".to_owned(), |mtu| format!("path MTU up to {mtu}"));
+    format!(
+        "{}: process {} ({}), {} progress, {}, MTU {}, {largest}, {} queue pair(s), {}\n",
+        device.name,
+        report.pid,
+        report.program,
+        device.progress,
+        device.port_state,
+        device.mtu,
+        device.queue_pairs,
+        device.gids.join(" ")
+    )
+}
+
+/// The counters of each device; those that are 0 only if `all` are wanted.
+pub fn devices(before: &[Report], reports: &[Report], all: bool) -> String {
+    let mut out = String::new();
+    for report in reports {
+        let old = earlier(before, report).map(|old| (&old.device, seconds_between(old, report)));
+        out += &head(report);
+        let mut list = |prefix: &str, numbers: &Numbers, old: Option<(&Numbers, f64)>| {
+            for (name, value) in numbers.iter().filter(|(_, value)| all || **value > 0) {
+                let name_shown = format!("{prefix}{name}");
+                let _ = writeln!(out, "  {name_shown:<32} {value:>16}{}", rate(old, name, *value));
+            }
+        };
+        list("", &report.device.counters, old.map(|(device, seconds)| (&device.counters, seconds)));
+        list("dropped: ", &report.device.drops, old.map(|(device, seconds)| (&device.drops, seconds)));
+    }
+    out
+}
+
+/// The queue pairs of each device.
+pub fn queue_pairs(before: &[Report], reports: &[Report]) -> String {
+    let mut out = String::new();
+    for report in reports {
+        out += &head(report);
+        let old = earlier(before, report);
+        for qp in &report.qps {
+            let earlier = old.and_then(|old| old.qps.iter().find(|other| other.qpn == qp.qpn));
+            let seconds = old.map_or(1.0, |old| seconds_between(old, report));
+            out += &queue_pair(earlier.map(|qp| (qp, seconds)), qp);
+        }
+    }
+    out
+}
+
+/// Nanoseconds of an ACK timer, in words.
+fn ack_timer(qp: &QpStat) -> String {
+    match qp.timeout {
+        0 => "no ACK timer".to_owned(),
+        code => {
+            let runs = if qp.ack_awaited { "runs" } else { "rests" };
+            format!("the ACK timer of {:.3} ms {runs}", (4096_u64 << code) as f64 / 1e6)
+        }
+    }
+}
+
+fn queue_pair(old: Option<(&QpStat, f64)>, qp: &QpStat) -> String {
+    let mut out = format!("  QP {}", Qpn::new(qp.qpn));
+    if let (Some(dest), Some(peer)) = (qp.dest_qpn, &qp.peer) {
+        let _ = write!(out, " → {} at {peer}", Qpn::new(dest));
+    }
+    let _ = write!(out, ": {} {}", qp.qp_type, qp.state);
+    if let Some(mtu) = qp.path_mtu {
+        let _ = write!(out, ", path MTU {mtu}");
+    }
+    let _ = writeln!(out, ", shard {}", qp.shard);
+    let psn = Psn::new;
+    let _ = writeln!(
+        out,
+        "    sends:  next PSN {}, oldest unacknowledged {}, behind the highest {}; {} packet(s) in flight of {}",
+        psn(qp.sq_psn),
+        psn(qp.una_psn),
+        psn(qp.sent_end_psn),
+        qp.in_flight,
+        qp.window
+    );
+    let _ = writeln!(
+        out,
+        "            {} request(s) started, {} waiting; {} of {} READs and atomics",
+        qp.outstanding, qp.waiting, qp.rd_atomics, qp.max_rd_atomic
+    );
+    let msn = qp.msn.map_or_else(String::new, |msn| format!(", MSN {msn}"));
+    let silent = if qp.nak == "none" { String::new() } else { format!(", silent after a {} NAK", qp.nak) };
+    let _ = writeln!(
+        out,
+        "    serves: expected PSN {}{msn}, {} RECV(s) posted, {} response(s) waiting{silent}",
+        psn(qp.epsn),
+        qp.recvs,
+        qp.responses
+    );
+    let waiting = if qp.rnr_waiting { "; waits after an RNR NAK" } else { "" };
+    let _ = writeln!(
+        out,
+        "    retries left: {} of {}, RNR {} of {}; {}{waiting}",
+        qp.retries_left,
+        qp.retry_cnt,
+        qp.rnr_retries_left,
+        qp.rnr_retry,
+        ack_timer(qp)
+    );
+    let each = old.map(|(qp, seconds)| (&qp.counters, seconds));
+    for (name, value) in qp.counters.iter().filter(|(_, value)| **value > 0) {
+        let _ = writeln!(out, "    {name:<30} {value:>16}{}", rate(each, name, *value));
+    }
+    if let Some(why) = &qp.last_error {
+        let _ = writeln!(out, "    failed: {why}");
+    }
+    out
+}

@@ -1,0 +1,211 @@
+//! Rates of queue pairs, and the table of them.
+//!
+//! In: two reports of each device. Out: one row a queue pair, the busiest first; lines of text.
+
+use serde::Serialize;
+use xroce::Qpn;
+use xroce::stat::{QpStat, Report};
+
+use crate::commands::stat::{earlier, seconds_between};
+
+/// One queue pair. Rates are per second.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The process.
+    pub pid: u32,
+    /// The netdev.
+    pub device: String,
+    /// The queue pair.
+    pub qpn: u32,
+    /// Its peer: none before RTR.
+    pub dest_qpn: Option<u32>,
+    /// The peer's address.
+    pub peer: Option<String>,
+    /// RC or UC.
+    pub qp_type: String,
+    /// Its state.
+    pub state: String,
+    /// Messages sent and completed.
+    pub tx_messages: f64,
+    /// Messages of the peer carried out.
+    pub rx_messages: f64,
+    /// Gigabits sent, from the IP header on.
+    pub tx_gbit: f64,
+    /// Gigabits received.
+    pub rx_gbit: f64,
+    /// Packets sent.
+    pub tx_packets: f64,
+    /// Packets received.
+    pub rx_packets: f64,
+    /// Packets sent again.
+    pub resent: f64,
+    /// RNR NAKs, received and sent.
+    pub rnr: f64,
+    /// Send requests that are started or wait, now.
+    pub outstanding: u32,
+    /// Why it failed, if it did.
+    pub last_error: Option<String>,
+}
+
+/// The queue pairs of `now`, the busiest first. Those that `before` did not have count from 0.
+pub fn rows(before: &[Report], now: &[Report]) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for report in now {
+        // Of a device that has just come there is nothing to compare with yet.
+        let Some(old) = earlier(before, report) else { continue };
+        let seconds = seconds_between(old, report);
+        for qp in &report.qps {
+            rows.push(row(report, old.qps.iter().find(|other| other.qpn == qp.qpn), qp, seconds));
+        }
+    }
+    let traffic = |row: &Row| row.tx_gbit + row.rx_gbit;
+    rows.sort_by(|a, b| traffic(b).total_cmp(&traffic(a)).then((a.pid, a.qpn).cmp(&(b.pid, b.qpn))));
+    rows
+}
+
+fn row(report: &Report, old: Option<&QpStat>, qp: &QpStat, seconds: f64) -> Row {
+    let rate = |of: &dyn Fn(&QpStat) -> u64| of(qp).saturating_sub(old.map_or(0, of)) as f64 / seconds;
+    let counter = |name: &'static str| rate(&|qp: &QpStat| qp.counter(name));
+    Row {
+        pid: report.pid,
+        device: report.device.name.clone(),
+        qpn: qp.qpn,
+        dest_qpn: qp.dest_qpn,
+        peer: qp.peer.clone(),
+        qp_type: qp.qp_type.clone(),
+        state: qp.state.clone(),
+        tx_messages: rate(&QpStat::messages_sent),
+        rx_messages: rate(&QpStat::messages_received),
+        tx_gbit: counter("sent_bytes") * 8e-9,
+        rx_gbit: counter("rcvd_bytes") * 8e-9,
+        tx_packets: counter("sent_pkts"),
+        rx_packets: counter("rcvd_pkts"),
+        resent: counter("resent_pkts"),
+        rnr: counter("rcvd_rnr_err") + counter("send_rnr_err"),
+        outstanding: qp.outstanding + qp.waiting,
+        last_error: qp.last_error.clone(),
+    }
+}
+
+const HEAD: &str = "    PID DEVICE     QP       PEER                                   ST    TX Gb/s RX Gb/s  TX msg/s  RX msg/s  TX pkt/s  \
+                    RX pkt/s  AGAIN/s   RNR/s  OUT";
+
+/// A count per second in at most 7 characters.
+fn short(value: f64) -> String {
+    match value {
+        v if v < 99_999.5 => format!("{v:.0}"),
+        v if v < 9_999_500.0 => format!("{:.0}k", v / 1e3),
+        v => format!("{:.1}M", v / 1e6),
+    }
+}
+
+fn line(row: &Row) -> String {
+    let peer = match (&row.peer, row.dest_qpn) {
+        (Some(peer), Some(qpn)) => format!("{peer} {}", Qpn::new(qpn)),
+        _ => "-".to_owned(),
+    };
+    format!(
+        "{:>7} {:<10} {} {peer:<38} {:<5} {:>7.3} {:>7.3} {:>9} {:>9} {:>9} {:>9} {:>8} {:>7} {:>4}",
+        row.pid,
+        row.device,
+        Qpn::new(row.qpn),
+        row.state,
+        row.tx_gbit,
+        row.rx_gbit,
+        short(row.tx_messages),
+        short(row.rx_messages),
+        short(row.tx_packets),
+        short(row.rx_packets),
+        short(row.resent),
+        short(row.rnr),
+        row.outstanding
+    )
+}
+
+/// The table in at most `height` lines of at most `width` characters.
+pub fn text(rows: &[Row], width: usize, height: usize) -> Vec<String> {
+    let sum = |of: &dyn Fn(&Row) -> f64| rows.iter().map(of).sum::<f64>();
+    let failed = rows.iter().filter(|row| row.last_error.is_some()).count();
+    let mut lines = vec![
+        format!(
+            "xroce top: {} queue pair(s), {failed} failed; TX {:.3} Gb/s, RX {:.3} Gb/s, {} packets/s sent again",
+            rows.len(),
+            sum(&|row| row.tx_gbit),
+            sum(&|row| row.rx_gbit),
+            short(sum(&|row| row.resent))
+        ),
+        HEAD.to_owned(),
+    ];
+    for row in rows {
+        lines.push(line(row));
+        lines.extend(row.last_error.as_ref().map(|why| format!("        failed: {why}")));
+    }
+    if lines.len() > height {
+        let hidden = lines.len() + 1 - height;
+        lines.truncate(height.saturating_sub(1));
+        lines.push(format!("... {hidden} more line(s)"));
+    }
+    lines.iter().map(|line| line.chars().take(width).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A report with one queue pair; what matters is given.
+    fn report(at_ns: u64, qpn: u32, counters: &serde_json::Value, last_error: Option<&str>) -> Report {
+        let device = json!({"name": "eth0", "fw_ver": "0", "progress": "event", "port_state": "ACTIVE", "mtu": 1500,
+            "active_mtu": 1024, "gids": [], "shards": 1, "queue_pairs": 1, "counters": {}, "drops": {}});
+        let qp = json!({"qpn": qpn, "qp_type": "RC", "state": "RTS", "shard": 0, "dest_qpn": 0x22, "peer": "192.0.2.2",
+            "local": "192.0.2.1", "path_mtu": 1024, "sq_psn": 0, "una_psn": 0, "sent_end_psn": 0, "epsn": 0, "msn": 0,
+            "outstanding": 3, "waiting": 4, "recvs": 0, "in_flight": 0, "window": 256, "rd_atomics": 0, "max_rd_atomic": 16,
+            "timeout": 14, "ack_awaited": false, "rnr_waiting": false, "retries_left": 7, "retry_cnt": 7,
+            "rnr_retries_left": 7, "rnr_retry": 7, "nak": "none", "responses": 0, "last_error": last_error,
+            "counters": counters});
+        let report = json!({"version": 1, "pid": 9, "program": "p", "at_ns": at_ns, "device": device, "qps": [qp]});
+        serde_json::from_value(report).expect("a report")
+    }
+
+    #[test]
+    fn rates_are_differences_over_the_time_between() {
+        let old = report(1_000_000_000, 0x11, &json!({"sent_bytes": 1000, "rdma_sends": 10, "resent_pkts": 1}), None);
+        let new =
+            report(3_000_000_000, 0x11, &json!({"sent_bytes": 250_001_000, "rdma_sends": 30, "resent_pkts": 5}), None);
+        let [row] = &rows(&[old.clone()], &[new.clone()])[..] else { panic!("one row") };
+        assert_eq!((row.tx_gbit, row.tx_messages, row.resent, row.outstanding), (1.0, 10.0, 2.0, 7));
+        // A queue pair that is new counts from 0; a device that is new, or began anew, is left for the next time.
+        let other = report(1_000_000_000, 0x33, &json!({}), None);
+        assert_eq!(rows(&[other], &[new.clone()])[0].tx_messages, 15.0);
+        assert_eq!(rows(&[], &[new.clone()]), []);
+        assert_eq!(rows(&[new], &[old]), []);
+    }
+
+    #[test]
+    fn the_table_fits_its_screen_and_names_failures() {
+        let old = report(0, 0x11, &json!({}), None);
+        let new = report(1_000_000_000, 0x11, &json!({"sent_pkts": 1_234_567}), Some("RETRY_EXC_ERR (status 12): ..."));
+        let rows = rows(&[old], &[new]);
+        let all = text(&rows, usize::MAX, usize::MAX);
+        assert_eq!(all.len(), 4);
+        assert!(
+            all[0].contains("1 queue pair(s), 1 failed") && all[3].ends_with("failed: RETRY_EXC_ERR (status 12): ...")
+        );
+        assert!(
+            all[2].contains("0x000011 192.0.2.2 0x000022") && all[2].contains(" RTS ") && all[2].contains(" 1235k "),
+            "{}",
+            all[2]
+        );
+        // Numbers stand under their names.
+        let column = |name: &str| all[1].find(name).expect("in the head") + name.len();
+        assert_eq!(all[2].find("1235k").expect("there") + 5, column("TX pkt/s"));
+        let small = text(&rows, 40, 3);
+        assert!(small.len() == 3 && small.iter().all(|line| line.chars().count() <= 40), "{small:?}");
+        assert_eq!(small[2], "... 2 more line(s)");
+    }
+
+    #[test]
+    fn counts_stay_short() {
+        assert_eq!([0.4, 99_999.0, 100_000.0, 12_345_678.0].map(short), ["0", "99999", "100k", "12.3M"]);
+    }
+}

@@ -1,0 +1,281 @@
+//! Where processes that run a device leave their sockets, and how another process asks there.
+//!
+//! In: the user's run directories. Out: the devices on offer, and what each says of itself.
+//!
+//! A socket is called `PID-DEVICE.sock`, or with `.N` in front of `.sock` where the process has several devices of that name. Its
+//! directory belongs to one user and is closed to all others; that is all the access control there is.
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::{Report, VERSION, Which};
+
+/// Names a directory to use in place of the usual ones.
+const OVERRIDE: &str = "XROCE_RUN_DIR";
+
+/// How long a process may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes of the longest answer that is read: 65,536 queue pairs have room.
+const ANSWER_MAX: u64 = 256 << 20;
+
+/// A device on offer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Endpoint {
+    /// The process that runs it.
+    pub pid: u32,
+    /// The netdev, with characters that no file name has replaced.
+    pub device: String,
+    /// Its socket.
+    pub path: PathBuf,
+}
+
+/// Why a process did not tell.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// It cannot be reached, or does not answer in time.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It says that it cannot.
+    #[error("process {pid}: {text}")]
+    Refused {
+        /// The process.
+        pid: u32,
+        /// What it said.
+        text: String,
+    },
+    /// That is no report, or one of another version.
+    #[error("process {pid} runs another version of xroce: {text}")]
+    Foreign {
+        /// The process.
+        pid: u32,
+        /// What is wrong with its answer.
+        text: String,
+    },
+}
+
+/// The directories in which this user's processes leave their sockets, the preferred one first; for root those of all users.
+pub fn run_dirs() -> Vec<PathBuf> {
+    if let Some(dir) = env::var_os(OVERRIDE) {
+        return vec![dir.into()];
+    }
+    let uid = rustix::process::geteuid();
+    let mut dirs = own_dirs(uid.as_raw());
+    if uid.is_root() {
+        for (parent, below) in [("/run/user", "xroce"), (TMP, "")] {
+            let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+            let wanted = entries.map(|entry| entry.path()).filter(|path| {
+                let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+                parent != TMP || name.starts_with(TMP_PREFIX)
+            });
+            dirs.extend(wanted.map(|path| if below.is_empty() { path } else { path.join(below) }));
+        }
+        dirs.dedup();
+    }
+    dirs
+}
+
+const TMP: &str = "/tmp";
+const TMP_PREFIX: &str = "xroce-";
+
+/// Where the user `uid` may have a directory of its own, the preferred place first.
+pub(super) fn own_dirs(uid: u32) -> Vec<PathBuf> {
+    if let Some(dir) = env::var_os(OVERRIDE) {
+        return vec![dir.into()];
+    }
+    let mut dirs = Vec::new();
+    if uid == 0 {
+        dirs.push("/run/xroce".into());
+    }
+    // What the environment names may be another user's: after `su`, or once rights were given up.
+    dirs.extend(env::var_os("XDG_RUNTIME_DIR").map(|dir| PathBuf::from(dir).join("xroce")).filter(|_| uid != 0));
+    dirs.push(format!("/run/user/{uid}/xroce").into());
+    dirs.push(format!("{TMP}/{TMP_PREFIX}{uid}").into());
+    dirs.dedup();
+    dirs
+}
+
+/// Makes the directory, or finds that it is there, is the user's and is closed to others.
+pub(super) fn ready(dir: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Not through a link: in /tmp everybody may have put one there.
+    let found = fs::symlink_metadata(dir)?;
+    let ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0;
+    if ours {
+        Ok(())
+    } else {
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a directory of this user alone"))
+    }
+}
+
+/// The devices on offer, by process. Sockets that a killed process left behind are removed.
+pub fn endpoints() -> Vec<Endpoint> {
+    let mut all: Vec<Endpoint> = run_dirs().iter().flat_map(|dir| within(dir)).collect();
+    all.sort_by(|a, b| (a.pid, &a.path).cmp(&(b.pid, &b.path)));
+    all.dedup();
+    all
+}
+
+/// The sockets of one directory, the dead ones removed.
+pub(super) fn within(dir: &Path) -> Vec<Endpoint> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| named(&entry.path())).filter(|found| !buried(found)).collect()
+}
+
+fn named(path: &Path) -> Option<Endpoint> {
+    let (pid, rest) = path.file_name()?.to_str()?.strip_suffix(".sock")?.split_once('-')?;
+    let device = match rest.rsplit_once('.') {
+        Some((device, n)) if n.parse::<u32>().is_ok() => device,
+        _ => rest,
+    };
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    is_socket.then(|| pid.parse().ok().map(|pid| Endpoint { pid, device: device.to_owned(), path: path.to_owned() }))?
+}
+
+/// Nobody listens there any more: removes it. One that is being set up refuses for a moment, so young ones of a process that
+/// lives are let alone.
+fn buried(found: &Endpoint) -> bool {
+    const YOUNG: Duration = Duration::from_secs(5);
+    match UnixStream::connect(&found.path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            let lives = Path::new("/proc").join(found.pid.to_string()).exists();
+            let born = fs::symlink_metadata(&found.path).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+            if !lives || born.elapsed().is_ok_and(|age| age > YOUNG) {
+                // Somebody else may have done so.
+                let _ = fs::remove_file(&found.path);
+            }
+            true
+        }
+        _ => false,
+    }
+}
+
+impl Which {
+    /// The request, without the end of the line.
+    pub(super) fn request(self) -> String {
+        match self {
+            Which::None => "device".to_owned(),
+            Which::All => "qp".to_owned(),
+            Which::One(qpn) => format!("qp {}", qpn.value()),
+        }
+    }
+
+    /// The inverse.
+    pub(super) fn parse(line: &str) -> Option<Which> {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words[..] {
+            ["device"] => Some(Which::None),
+            ["qp"] => Some(Which::All),
+            ["qp", qpn] => Some(Which::One(xroce_wire::Qpn::new(qpn.parse().ok()?))),
+            _ => None,
+        }
+    }
+}
+
+impl Endpoint {
+    /// Asks for a report.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn ask(&self, which: Which) -> Result<Report, AskError> {
+        let failed = |source| AskError::Io { path: self.path.clone(), source };
+        let answer = self.exchange(&which.request()).map_err(failed)?;
+        let foreign = |text: String| AskError::Foreign { pid: self.pid, text };
+        if let Some(text) = answer.strip_prefix("error: ") {
+            return Err(AskError::Refused { pid: self.pid, text: text.trim_end().to_owned() });
+        }
+        let report: Report = serde_json::from_str(&answer).map_err(|error| foreign(error.to_string()))?;
+        match report.version {
+            VERSION => Ok(report),
+            other => Err(foreign(format!("its reports have version {other}, not {VERSION}"))),
+        }
+    }
+
+    fn exchange(&self, request: &str) -> io::Result<String> {
+        let mut stream = UnixStream::connect(&self.path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.write_all(format!("{request}\n").as_bytes())?;
+        let mut answer = String::new();
+        stream.take(ANSWER_MAX).read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+    use xroce_wire::Qpn;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = env::temp_dir().join(format!("xroce-rendezvous-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        dir
+    }
+
+    #[test]
+    fn requests_come_back_as_they_were() {
+        for which in [Which::None, Which::All, Which::One(Qpn::new(0xabcdef))] {
+            assert_eq!(Which::parse(&which.request()), Some(which));
+        }
+        for bad in ["", "qp x", "qp 1 2", "devices", "GET / HTTP/1.1"] {
+            assert_eq!(Which::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_directory_of_others_is_not_taken() {
+        let dir = scratch("rights");
+        ready(&dir).unwrap();
+        ready(&dir).unwrap();
+        assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o777, 0o700);
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(ready(&dir).is_err());
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
+        let link = scratch("link");
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(&dir, &link).unwrap();
+        assert!(ready(&link).is_err(), "through a link");
+        fs::remove_file(&link).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn only_the_sockets_of_the_dead_are_removed() {
+        let dir = scratch("stale");
+        ready(&dir).unwrap();
+        let pid = std::process::id();
+        let [alive, setting_up, dead, other] = [
+            format!("{pid}-eth0.sock"),
+            format!("{pid}-eth0.2.sock"),
+            "4194999-udp.sock".to_owned(),
+            "notes".to_owned(),
+        ]
+        .map(|name| dir.join(name));
+        let _listener = UnixListener::bind(&alive).unwrap();
+        // Nobody listens on these; a file that is no socket is nobody's business.
+        drop(UnixListener::bind(&setting_up).unwrap());
+        drop(UnixListener::bind(&dead).unwrap());
+        fs::write(&other, "").unwrap();
+        let found = within(&dir);
+        assert_eq!(found, [Endpoint { pid, device: "eth0".to_owned(), path: alive.clone() }]);
+        assert!(alive.exists() && setting_up.exists() && other.exists() && !dead.exists());
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

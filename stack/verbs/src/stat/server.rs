@@ -1,0 +1,202 @@
+//! A device offers what it is doing to other processes of its user, over a Unix socket.
+//!
+//! In: one request a connection: `device`, `qp` or `qp NUMBER`, and the end of the line. Out: one [`Report`] in JSON, or a line
+//! that begins with `error: `. A thread of its own sleeps until somebody asks; it serves one at a time, none for longer than a
+//! few seconds, and reads the device by control calls: the data path knows nothing of it.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::{Report, VERSION, Which, rendezvous};
+use crate::context::{Context, ContextInner};
+
+/// Bytes of the longest request.
+const REQUEST_MAX: usize = 64;
+
+/// How long one client is served.
+const SERVING: Duration = Duration::from_secs(2);
+
+/// Devices of one name that one process can offer.
+const SAME_NAME_MAX: u32 = 64;
+
+/// Why a device is not on offer.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// No directory takes a socket.
+    #[error("no run directory takes a socket: {}", .0.iter().map(|(dir, why)| format!("{}: {why}", dir.display())).collect::<Vec<_>>().join("; "))]
+    NoDirectory(Vec<(PathBuf, io::Error)>),
+    /// The system refused a thread.
+    #[error("cannot start the thread that answers: {0}")]
+    Thread(io::Error),
+}
+
+/// The offer; it ends, and the socket goes, when this is dropped. It does not keep the device open.
+#[derive(Debug)]
+pub struct StatServer {
+    listener: Arc<UnixListener>,
+    path: PathBuf,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StatServer {
+    /// Its socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for StatServer {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        // Ends the wait for a client.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Context {
+    /// Offers what the device is doing to other processes of this user (and of root), until the result is dropped: `xroce stat` and
+    /// `xroce top` find it then. The socket lies in `$XROCE_RUN_DIR` if that is set, else in `/run/xroce` for root, and in
+    /// `$XDG_RUNTIME_DIR/xroce`, `/run/user/UID/xroce` or `/tmp/xroce-UID`, whichever can be had, for others.
+    ///
+    /// An answer that is under way holds the device as a handle does: drop the offer before [`close`](Context::close).
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub fn serve_stat(&self) -> Result<StatServer, ServeError> {
+        let (listener, path) = bind(&self.name())?;
+        let listener = Arc::new(listener);
+        let (inner, listening) = (Arc::downgrade(self.inner()), Arc::clone(&listener));
+        let started = Instant::now();
+        let thread = std::thread::Builder::new()
+            .name("xroce-stat".into())
+            .spawn(move || serve(&listening, &inner, started))
+            .map_err(ServeError::Thread)?;
+        Ok(StatServer { listener, path, thread: Some(thread) })
+    }
+}
+
+/// A socket in the first directory that takes one.
+fn bind(device: &str) -> Result<(UnixListener, PathBuf), ServeError> {
+    let mut failures = Vec::new();
+    for dir in rendezvous::own_dirs(rustix::process::geteuid().as_raw()) {
+        match bind_in(&dir, device) {
+            Ok(bound) => return Ok(bound),
+            Err(error) => failures.push((dir, error)),
+        }
+    }
+    Err(ServeError::NoDirectory(failures))
+}
+
+fn bind_in(dir: &Path, device: &str) -> io::Result<(UnixListener, PathBuf)> {
+    rendezvous::ready(dir)?;
+    // Removes what killed processes left behind: among it may be a socket of our own number.
+    rendezvous::within(dir);
+    let pid = std::process::id();
+    let device: String =
+        device.chars().map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' }).collect();
+    for n in 1..=SAME_NAME_MAX {
+        let suffix = if n == 1 { String::new() } else { format!(".{n}") };
+        let path = dir.join(format!("{pid}-{device}{suffix}.sock"));
+        match UnixListener::bind(&path) {
+            Ok(listener) => {
+                // The directory keeps others out already.
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+                return Ok((listener, path));
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "too many devices of this name in this process"))
+}
+
+fn serve(listener: &UnixListener, device: &Weak<ContextInner>, started: Instant) {
+    // Ends when the socket is shut down: by the drop of the offer.
+    while let Ok((stream, _)) = listener.accept() {
+        let Some(inner) = device.upgrade() else { return };
+        let context = Context::from(inner);
+        // A client that hangs up or dawdles is its own affair.
+        let _ = answer(stream, &context, started);
+    }
+}
+
+fn answer(mut stream: UnixStream, context: &Context, started: Instant) -> io::Result<()> {
+    let until = Instant::now() + SERVING;
+    let request = hear(&mut stream, until)?;
+    if request.is_empty() {
+        // Somebody looked whether we are there.
+        return Ok(());
+    }
+    let text = match Which::parse(&request) {
+        Some(which) => report(context, which, started),
+        None => Err(format!("there are the requests device, qp and qp NUMBER, not {request:?}")),
+    };
+    say(&mut stream, text.unwrap_or_else(|error| format!("error: {error}\n")).as_bytes(), until)
+}
+
+fn report(context: &Context, which: Which, started: Instant) -> Result<String, String> {
+    let say = |error: xroce_engine::token::Broken| error.to_string();
+    let report = Report {
+        version: VERSION,
+        pid: std::process::id(),
+        program: program(),
+        at_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        device: context.stat().map_err(say)?,
+        qps: context.qp_stats(which).map_err(say)?,
+    };
+    serde_json::to_string(&report).map(|text| text + "\n").map_err(|error| error.to_string())
+}
+
+/// The command line, cut short.
+fn program() -> String {
+    const LONGEST: usize = 120;
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut words = words.into_iter();
+    let name = words.next().unwrap_or_default();
+    let name = Path::new(&name).file_name().map_or(name.clone(), |base| base.to_string_lossy().into_owned());
+    let line = words.fold(name, |line, word| line + " " + &word);
+    line.chars().take(LONGEST).collect()
+}
+
+/// What is left until then, for a time-out; an error when it is over.
+fn left(until: Instant) -> io::Result<Option<Duration>> {
+    match until.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+        left => Ok(Some(left)),
+    }
+}
+
+/// One line, without its end.
+fn hear(stream: &mut UnixStream, until: Instant) -> io::Result<String> {
+    let mut line = Vec::new();
+    let mut bytes = [0; REQUEST_MAX];
+    while line.len() < REQUEST_MAX {
+        stream.set_read_timeout(left(until)?)?;
+        let count = stream.read(&mut bytes)?;
+        line.extend(&bytes[..count]);
+        if count == 0 || line.contains(&b'\n') {
+            break;
+        }
+    }
+    let end = line.iter().position(|byte| *byte == b'\n').unwrap_or(line.len());
+    Ok(String::from_utf8_lossy(&line[..end]).into_owned())
+}
+
+fn say(stream: &mut UnixStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(left(until)?)?;
+        let count = stream.write(bytes)?;
+        bytes = &bytes[count..];
+    }
+    Ok(())
+}
