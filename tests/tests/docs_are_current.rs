@@ -22,3 +22,14 @@ fn qp_states() {
     );
     check("qp-states.md", &text);
 }
+
+#[test]
+fn counters_by_name() {
+    let text = format!(
+        "# Counters by name\n\nMade from the table in `stack/verbs/src/stat/names.rs`: what `xroce stat` shows, under the names of \
+         `rdma_rxe` and mlx5 where\nthey count the same, and the fields of the transport's, the poll loop's and the port's \
+         counters that each is made of.\n\n{}",
+        xroce::stat::markdown()
+    );
+    check("counters.md", &text);
+}

@@ -7,6 +7,9 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use xroce::stat::StatServer;
@@ -117,6 +120,41 @@ pub enum DeviceError {
 pub struct CaptureFile {
     capture: Capture,
     file: PathBuf,
+    _flusher: Flusher,
+}
+
+/// Writes out now and then what is in memory: a command that is ended by a signal leaves a capture without its last moment, and
+/// one that runs can be looked at.
+#[derive(Debug)]
+struct Flusher {
+    stop: Sender<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flusher {
+    /// Between two writes.
+    const EVERY: Duration = Duration::from_millis(250);
+
+    fn start(capture: &Capture) -> io::Result<Flusher> {
+        let (stop, stopped) = channel();
+        let capture = capture.clone();
+        let thread = thread::Builder::new().name("capture".to_owned()).spawn(move || {
+            while stopped.recv_timeout(Flusher::EVERY) == Err(RecvTimeoutError::Timeout) {
+                // How it fares is asked at the end.
+                capture.flush();
+            }
+        })?;
+        Ok(Flusher { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        let _ = self.stop.send(());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl CaptureFile {
@@ -124,7 +162,9 @@ impl CaptureFile {
     pub fn create(file: &Path) -> Result<CaptureFile, DeviceError> {
         let failed = |source| DeviceError::Capture { file: file.to_owned(), source };
         let sink = BufWriter::with_capacity(256 << 10, File::create(file).map_err(failed)?);
-        Ok(CaptureFile { capture: Capture::new(sink).map_err(failed)?, file: file.to_owned() })
+        let capture = Capture::new(sink).map_err(failed)?;
+        let _flusher = Flusher::start(&capture).map_err(failed)?;
+        Ok(CaptureFile { capture, file: file.to_owned(), _flusher })
     }
 
     /// To wrap a port with.
@@ -193,15 +233,22 @@ impl DeviceArgs {
             None => builder,
         };
         let capture = self.pcap.as_deref().map(CaptureFile::create).transpose()?;
+        // The capture hands a way in to the faults around it, for their comments.
+        let tap = Arc::new(OnceLock::new());
         let builder = match &capture {
             None => builder,
             Some(file) => {
-                let (capture, name) = (file.capture.clone(), name.to_owned());
-                builder.wrap(move |port| Box::new(Pcap::new(port, &capture, &name)))
+                let (capture, name, tap) = (file.capture.clone(), name.to_owned(), Arc::clone(&tap));
+                builder.wrap(move |port| {
+                    let port = Pcap::new(port, &capture, &name);
+                    // It is set once: here.
+                    let _ = tap.set(port.tap());
+                    Box::new(port)
+                })
             }
         };
         // Around the capture, which shows what is on the wire.
-        let context = faults.apply(builder).open()?;
+        let context = faults.apply(builder, tap).open()?;
         let offer = offer(&context);
         Ok(Opened { context, offer, capture, faults })
     }

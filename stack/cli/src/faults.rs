@@ -3,10 +3,12 @@
 //! Loss and corruption happen in the XDP program, on receive: before anything of ours sees the frame, and without system calls.
 //! XDP cannot keep a frame back, so reorder happens on the sending side: a frame waits while a few later ones pass it.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use xroce::{DeviceBuilder, PortCounters};
 use xroce_port::fault::{Action, Fault, Faults, Rule};
+use xroce_port::pcap::Tap;
 use xroce_port::xdp;
 
 /// Which faults.
@@ -54,8 +56,8 @@ impl FaultArgs {
         if self.any() { Duration::from_millis(300) } else { Duration::from_millis(20) }
     }
 
-    /// The device with these faults.
-    pub fn apply(&self, builder: DeviceBuilder) -> DeviceBuilder {
+    /// The device with these faults; each is noted in the capture that `tap` leads to by then, if one does.
+    pub fn apply(&self, builder: DeviceBuilder, tap: Arc<OnceLock<Tap>>) -> DeviceBuilder {
         let faults = xdp::Faults {
             drop_per_64k: self.drop.map_or(0, per_64k),
             corrupt_per_64k: self.corrupt.map_or(0, per_64k),
@@ -65,6 +67,10 @@ impl FaultArgs {
         let Some(share) = self.reorder.filter(|share| *share > 0.0) else { return builder };
         builder.wrap(move |port| {
             let fault = Fault::new(port, u64::from(std::process::id()));
+            let fault = match tap.get() {
+                Some(tap) => fault.with_tap(tap.clone()),
+                None => fault,
+            };
             keep_back(&fault.faults(), share);
             Box::new(fault)
         })

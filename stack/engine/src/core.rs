@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use xroce_port::{LinkChange, Port, PortCounters};
 use xroce_transport::instant::Instant;
 use xroce_transport::memory::Reader;
-use xroce_transport::{Endpoint, RxMeta, RxPacket};
+use xroce_transport::{DropReason, Endpoint, RxMeta, RxPacket};
 
 /// What one step may do at most. The units are frames, bells and events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -255,21 +255,37 @@ impl Core {
         for i in 0..from_wire {
             let frame = self.port.rx_frame(i);
             match l2::parse(frame.head, self.mac) {
-                Ok(l2) if l2.vlan != self.vlan => self.counters.rx_other_vlan += 1,
+                Ok(l2) if l2.vlan != self.vlan => {
+                    self.counters.rx_other_vlan += 1;
+                    self.port.rx_dropped(i, "other_vlan");
+                }
                 Ok(l2) => {
                     let meta = RxMeta { vlan: l2.vlan, local: false };
                     let packet = RxPacket { head: &frame.head[l2.len..], tail: frame.tail };
-                    deliver(&mut self.endpoint, self.owner, &mut self.counters, common, now, &meta, packet);
+                    let taken = deliver(&mut self.endpoint, self.owner, &mut self.counters, common, now, &meta, packet);
+                    if let Err(reason) = taken {
+                        self.port.rx_dropped(i, reason.name());
+                    }
                 }
-                Err(NotForUs::Truncated) => self.counters.rx_truncated += 1,
-                Err(NotForUs::OtherStation) => self.counters.rx_other_station += 1,
-                Err(NotForUs::NotIp) => self.counters.rx_not_ip += 1,
+                Err(why) => self.not_for_us(i, why),
             }
         }
         if from_wire > 0 {
             self.port.rx_release();
         }
         from_wire + self.receive_local(common, now, max) + self.receive_handed_over(common, now, max)
+    }
+
+    /// Frame `i` does not reach the transport.
+    #[cold]
+    fn not_for_us(&mut self, i: usize, why: NotForUs) {
+        let (counter, reason) = match why {
+            NotForUs::Truncated => (&mut self.counters.rx_truncated, "truncated"),
+            NotForUs::OtherStation => (&mut self.counters.rx_other_station, "other_station"),
+            NotForUs::NotIp => (&mut self.counters.rx_not_ip, "not_ip"),
+        };
+        *counter += 1;
+        self.port.rx_dropped(i, reason);
     }
 
     fn receive_local(&mut self, common: &Common, now: Instant, max: usize) -> usize {
@@ -279,7 +295,8 @@ impl Core {
             let Some(head) = self.loopback.front() else { break };
             let meta = RxMeta { vlan: None, local: true };
             let packet = RxPacket { head, tail: &[] };
-            deliver(&mut self.endpoint, self.owner, &mut self.counters, common, now, &meta, packet);
+            // Why it was dropped, if it was, the endpoint has counted.
+            let _ = deliver(&mut self.endpoint, self.owner, &mut self.counters, common, now, &meta, packet);
             self.loopback.pop();
             self.counters.local += 1;
         }
@@ -421,7 +438,7 @@ impl Core {
     }
 }
 
-/// Gives a packet to the endpoint, or to the shard that owns its queue pair.
+/// Gives a packet to the endpoint, or to the shard that owns its queue pair, which keeps to itself why it dropped it.
 #[inline]
 fn deliver(
     endpoint: &mut Endpoint,
@@ -431,7 +448,7 @@ fn deliver(
     now: Instant,
     meta: &RxMeta,
     packet: RxPacket<'_>,
-) {
+) -> Result<(), DropReason> {
     if owner.stride > 1
         && let Some(qpn) = l2::peek_dest_qp(packet.head)
         && let shard = (qpn.value() & 0xffff) % owner.stride
@@ -444,10 +461,9 @@ fn deliver(
         } else {
             counters.hand_over_drops += 1;
         }
-        return;
+        return Ok(());
     }
-    // Why it was dropped, if it was, the endpoint has counted.
-    let _ = endpoint.handle_packet(now, meta, packet);
+    endpoint.handle_packet(now, meta, packet)
 }
 
 fn hand_over(inbox: &Arc<Inbox>, meta: &RxMeta, packet: RxPacket<'_>) -> bool {

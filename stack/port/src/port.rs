@@ -193,6 +193,11 @@ pub trait Port: Send {
     /// When `i` is not less than what `rx_burst` returned, or the burst was released.
     fn rx_frame(&self, i: usize) -> RxFrame<'_>;
 
+    /// The engine has dropped frame `i` of the last burst, and why: for captures. Not on the path of frames that are good.
+    fn rx_dropped(&mut self, i: usize, reason: &'static str) {
+        let _ = (i, reason);
+    }
+
     /// Gives all frames of the last burst back. Harmless when there are none.
     fn rx_release(&mut self);
 
@@ -249,6 +254,9 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn rx_frame(&self, i: usize) -> RxFrame<'_> {
         (**self).rx_frame(i)
+    }
+    fn rx_dropped(&mut self, i: usize, reason: &'static str) {
+        (**self).rx_dropped(i, reason);
     }
     fn rx_release(&mut self) {
         (**self).rx_release();

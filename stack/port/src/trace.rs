@@ -106,6 +106,10 @@ impl<P: Port> Port for Trace<P> {
         self.port.rx_frame(i)
     }
 
+    fn rx_dropped(&mut self, i: usize, reason: &'static str) {
+        self.port.rx_dropped(i, reason);
+    }
+
     fn rx_release(&mut self) {
         self.port.rx_release();
     }

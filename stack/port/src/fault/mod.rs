@@ -351,6 +351,16 @@ impl<P: Port> Port for Fault<P> {
         }
     }
 
+    fn rx_dropped(&mut self, i: usize, reason: &'static str) {
+        if !self.remade {
+            return self.port.rx_dropped(i, reason);
+        }
+        // A frame of ours is not in the port's burst: the note on the fault says what happened to it.
+        if let Lent::Port(i) = self.burst[i] {
+            self.port.rx_dropped(i, reason);
+        }
+    }
+
     fn rx_release(&mut self) {
         self.burst.clear();
         self.own.clear();

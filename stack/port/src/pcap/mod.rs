@@ -2,7 +2,7 @@
 //!
 //! What enters: frames in both directions. What leaves: the same frames, and a capture that Wireshark and tshark read:
 //! one interface block per port, nanosecond times, the direction in each packet's flags, and a comment where a fault
-//! was injected. Several ports may write to one [`Capture`].
+//! was injected or where the engine dropped the frame, and why. Several ports may write to one [`Capture`].
 //!
 //! A received frame is written when it is released, with the time of its burst: until then a wrapper above may add a
 //! note to it through the [`Tap`].
@@ -155,6 +155,11 @@ impl<P: Port> Port for Pcap<P> {
 
     fn rx_frame(&self, i: usize) -> RxFrame<'_> {
         self.port.rx_frame(i)
+    }
+
+    fn rx_dropped(&mut self, i: usize, reason: &'static str) {
+        self.tap.note_rx(i, format!("dropped: {reason}"));
+        self.port.rx_dropped(i, reason);
     }
 
     fn rx_release(&mut self) {

@@ -32,9 +32,8 @@ pub const PORT: u16 = 18516;
 /// send from this device's addresses, so it is for a network of one's own.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Netdev to open [default: the first that is up and can carry RoCE]
-    #[arg(short = 'd', long = "device", visible_alias = "ib-dev", value_name = "NETDEV")]
-    device: Option<String>,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// TCP port to listen on
     #[arg(short, long, value_name = "PORT", default_value_t = PORT, value_parser = number::<u16>)]
     port: u16,
@@ -81,8 +80,7 @@ impl Shared {
 /// Runs the command: it ends by a signal, or with an error.
 pub fn run(args: &Args) -> Result<Outcome, ServeError> {
     // Nobody polls while the clients think, so that the device has to run by itself.
-    let device = DeviceArgs { device: args.device.clone(), pcap: None, rx_ring: None };
-    let opened = device.open(Progress::Event)?;
+    let opened = args.device.open(Progress::Event)?;
     let listener = tcp::listen(args.port)?;
     let port = listener.local_addr()?.port();
     let mut out = io::stdout().lock();

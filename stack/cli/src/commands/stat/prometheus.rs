@@ -125,3 +125,39 @@ fn queue_pair(page: &mut Page, report: &Report, qp: &QpStat) {
         page.sample(&format!("xroce_qp_{name}_total"), ("counter", help), &labels, *value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_escaped() {
+        let mut page = Page::default();
+        let program = "a \"b\" \\ c\nd".to_owned();
+        page.sample("x", ("gauge", "one\ntwo \\ \"three\""), &[("program", program)], 7);
+        let expected = "# HELP x one\\ntwo \\\\ \"three\"\n# TYPE x gauge\nx{program=\"a \\\"b\\\" \\\\ c\\nd\"} 7\n";
+        assert_eq!(page.render(), expected);
+    }
+
+    #[test]
+    fn samples_of_a_name_stand_together() {
+        let mut page = Page::default();
+        for (name, value) in [("b", 1), ("a", 2), ("b", 3)] {
+            page.sample(name, ("gauge", "h"), &[("l", value.to_string())], value);
+        }
+        let text = page.render();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "# HELP a h",
+                "# TYPE a gauge",
+                "a{l=\"2\"} 2",
+                "# HELP b h",
+                "# TYPE b gauge",
+                "b{l=\"1\"} 1",
+                "b{l=\"3\"} 3"
+            ]
+        );
+    }
+}

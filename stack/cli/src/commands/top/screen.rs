@@ -2,7 +2,7 @@
 //!
 //! In: lines of text. Out: the same on the screen; whether q was pressed.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -49,7 +49,7 @@ impl Screen {
         write_out(&format!("{HOME}{body}{CLEAR_LINE}{CLEAR_BELOW}"))
     }
 
-    /// Waits for a key. True if it was one that ends the program, or nobody will press one any more.
+    /// Waits for keys. True if one of them was one that ends the program, or nobody will press one any more.
     pub fn wait(&mut self, time: Duration) -> io::Result<bool> {
         let stdin = io::stdin();
         let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
@@ -58,9 +58,10 @@ impl Screen {
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut key = [0];
-        let count = stdin.lock().read(&mut key)?;
-        Ok(count == 0 || matches!(key[0], b'q' | b'Q' | INTERRUPT))
+        // Unbuffered: what stays behind in a buffer would not wake the next wait.
+        let mut keys = [0; 64];
+        let count = rustix::io::read(&stdin, &mut keys)?;
+        Ok(count == 0 || keys[..count].iter().any(|key| matches!(*key, b'q' | b'Q' | INTERRUPT)))
     }
 }
 
