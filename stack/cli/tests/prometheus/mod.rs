@@ -11,9 +11,11 @@ pub struct Family {
     pub samples: Vec<Sample>,
 }
 
+pub type Labels = Vec<(String, String)>;
+
 #[derive(Debug)]
 pub struct Sample {
-    pub labels: Vec<(String, String)>,
+    pub labels: Labels,
     pub value: f64,
 }
 
@@ -29,7 +31,7 @@ fn is_name(text: &str, colon: bool) -> bool {
 }
 
 /// `{a="x",b="y"}`: the labels and what stands behind them.
-fn labels(text: &str) -> Result<(Vec<(String, String)>, &str), String> {
+fn labels(text: &str) -> Result<(Labels, &str), String> {
     let mut rest = text.strip_prefix('{').ok_or("no labels")?;
     let mut out = Vec::new();
     loop {

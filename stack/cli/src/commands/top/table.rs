@@ -152,6 +152,7 @@ pub fn text(rows: &[Row], width: usize, height: usize) -> Vec<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::slice::from_ref;
 
     /// A report with one queue pair; what matters is given.
     fn report(at_ns: u64, qpn: u32, counters: &serde_json::Value, last_error: Option<&str>) -> Report {
@@ -172,12 +173,12 @@ mod tests {
         let old = report(1_000_000_000, 0x11, &json!({"sent_bytes": 1000, "rdma_sends": 10, "resent_pkts": 1}), None);
         let new =
             report(3_000_000_000, 0x11, &json!({"sent_bytes": 250_001_000, "rdma_sends": 30, "resent_pkts": 5}), None);
-        let [row] = &rows(&[old.clone()], &[new.clone()])[..] else { panic!("one row") };
+        let [row] = &rows(from_ref(&old), from_ref(&new))[..] else { panic!("one row") };
         assert_eq!((row.tx_gbit, row.tx_messages, row.resent, row.outstanding), (1.0, 10.0, 2.0, 7));
         // A queue pair that is new counts from 0; a device that is new, or began anew, is left for the next time.
         let other = report(1_000_000_000, 0x33, &json!({}), None);
-        assert_eq!(rows(&[other], &[new.clone()])[0].tx_messages, 15.0);
-        assert_eq!(rows(&[], &[new.clone()]), []);
+        assert_eq!(rows(&[other], from_ref(&new))[0].tx_messages, 15.0);
+        assert_eq!(rows(&[], from_ref(&new)), []);
         assert_eq!(rows(&[new], &[old]), []);
     }
 
