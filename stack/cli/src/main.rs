@@ -6,7 +6,9 @@ mod cpu;
 mod device;
 mod faults;
 mod idle;
+mod log;
 mod number;
+mod progress;
 mod sim;
 mod tcp;
 
@@ -21,6 +23,10 @@ use xroce::QpType;
 #[derive(Debug, Parser)]
 #[command(name = "xroce", version, disable_help_subcommand = true)]
 struct Cli {
+    /// Tell on standard error what the stack does: a level, or TARGET=LEVEL and more behind commas; xroce::qp is the target of
+    /// queue pairs [env: RUST_LOG]
+    #[arg(long, global = true, value_name = "FILTER")]
+    log: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -78,8 +84,8 @@ impl Command {
 
 fn main() -> ExitCode {
     // A usage error ends in here with exit code 2, --help and --version with 0.
-    let command = Cli::parse().command;
-    match command.run() {
+    let Cli { log, command } = Cli::parse();
+    match log::start(log.as_deref()).map_err(Into::into).and_then(|()| command.run()) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::FAILURE,
         Err(error) => {

@@ -4,6 +4,7 @@
 mod prometheus;
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -172,6 +173,38 @@ fn top_shows_rates() {
     assert_eq!((sends, rows[0]["qpn"].as_u64()), (1, rows[1]["dest_qpn"].as_u64()));
     let table = world.good("top --once");
     assert!(table.starts_with("xroce top: 2 queue pair(s), 0 failed; ") && table.lines().count() == 4, "{table}");
+}
+
+/// On a terminal, which `script` lends: the table is drawn on the other screen until q, then all is as before.
+#[test]
+fn top_on_a_terminal_ends_with_q() {
+    let mut world = World::new(5);
+    let script = ["/usr/bin/script", "/bin/script"].into_iter().find(|path| std::path::Path::new(path).exists());
+    let Some(script) = script else {
+        return eprintln!("SKIP top_on_a_terminal_ends_with_q: no script(1) of util-linux here");
+    };
+    world.busy();
+    let shell = format!("stty rows 10 cols 150; {} top; stty -a", env!("CARGO_BIN_EXE_xroce"));
+    let mut terminal = Command::new(script)
+        .args(["-qec", &shell, "/dev/null"])
+        .env("XROCE_RUN_DIR", &world.dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script starts");
+    // Another key is none that ends it.
+    std::thread::sleep(Duration::from_millis(1500));
+    let keys = terminal.stdin.as_mut().expect("piped");
+    keys.write_all(b"x").expect("it reads");
+    std::thread::sleep(Duration::from_millis(1000));
+    keys.write_all(b"q").expect("it reads");
+    let output = terminal.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (drawn, behind) =
+        text.split_once("\x1b[?1049h").expect("the other screen").1.split_once("\x1b[?1049l").expect("and back");
+    assert!(drawn.contains("xroce top: 2 queue pair(s), 0 failed") && drawn.contains(" RTS "), "{text}");
+    let restored = |mode: &str| behind.split_whitespace().any(|word| word.trim_end_matches(';') == mode);
+    assert!(restored("icanon") && restored("echo") && restored("isig"), "{behind}");
 }
 
 #[test]

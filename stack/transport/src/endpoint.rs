@@ -303,7 +303,14 @@ impl Endpoint {
             return Err(DropReason::Cnp);
         }
         let index = self.index_of(packet.dest_qp()).ok_or(DropReason::UnknownQp)?;
-        self.with_qp(now, index, |qp, ctx| qp.receive(&packet, ctx)).unwrap_or(Err(DropReason::UnknownQp))
+        let receive = |qp: &mut Qp, ctx: &mut Context<'_>| {
+            let outcome = qp.receive(&packet, ctx);
+            if let (true, Err(reason)) = (cfg!(feature = "trace"), outcome) {
+                qp.tell_drop(reason, &packet);
+            }
+            outcome
+        };
+        self.with_qp(now, index, receive).unwrap_or(Err(DropReason::UnknownQp))
     }
 
     /// Acts on every deadline up to `now`.

@@ -57,6 +57,7 @@ pub use xroce_engine::privilege::DropError;
 pub use xroce_engine::{EngineConfig, Progress};
 pub use xroce_port as port;
 pub use xroce_port::{Port, PortCounters, XdpMode, xdp};
+pub use xroce_transport::TRACE_TARGET;
 pub use xroce_transport::memory::{Access, PdError, RegError};
 pub use xroce_transport::qp::QpInfo;
 pub use xroce_transport::qp::state::{AddressVector, QpAttr, QpState, QpType};

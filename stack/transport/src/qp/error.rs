@@ -13,6 +13,7 @@ use crate::mutation::{self, Mutation};
 use crate::qp::completer::failure;
 use crate::qp::queue_pair::{Inward, Qp};
 use crate::qp::state::{QpState, QpType};
+use crate::trace::qp_event;
 use crate::wc::{Wc, WcDetail, WcOpcode, WcStatus};
 use crate::wq::SqConsumer;
 
@@ -27,7 +28,7 @@ impl Qp {
         if let Some(wqe) = wqe {
             let wc = self.failed(status, psn, syndrome, ctx.now);
             let wc = failure((&mut self.sq, &self.send_cq), ctx, wqe, wc);
-            self.fault = wc.failure().map(QpFault::Completion);
+            self.keep(&wc);
             self.counters.req_cqe_error += 1;
             self.counters.req_remote_access_errors += u64::from(status == WcStatus::RemAccessErr);
             self.counters.req_remote_invalid_request += u64::from(status == WcStatus::RemInvReqErr);
@@ -47,7 +48,7 @@ impl Qp {
     pub(super) fn fail_recv(&mut self, status: WcStatus, psn: Psn, ctx: &mut Context<'_>) {
         let wc = self.failed(status, psn, 0, ctx.now);
         if let Some(wc) = self.end_recv(wc, ctx) {
-            self.fault = wc.failure().map(QpFault::Completion);
+            self.keep(&wc);
             self.counters.resp_cqe_error += 1;
             self.counters.resp_local_length_error += u64::from(status == WcStatus::LocLenErr);
         }
@@ -74,6 +75,7 @@ impl Qp {
     }
 
     pub(super) fn set_state(&mut self, state: QpState) {
+        qp_event!(self.span, DEBUG, from = %self.state, to = %state, "state");
         self.state = state;
         self.shared.store(state);
     }
@@ -122,6 +124,13 @@ impl Qp {
         let cq: &Arc<Cq> = &self.recv_cq;
         ctx.complete(cq, wc, true);
         Some(wc)
+    }
+
+    /// Keeps why the queue pair failed.
+    fn keep(&mut self, wc: &Wc) {
+        let Some(failure) = wc.failure() else { return };
+        qp_event!(self.span, INFO, %failure, "request failed");
+        self.fault = Some(QpFault::Completion(failure));
     }
 
     /// The status of what was posted and not carried out when the queue pair failed.

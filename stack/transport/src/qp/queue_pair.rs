@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xroce_wire::{Operation, Packet, Qpn, RnrTimer, Syndrome};
+use xroce_wire::{Operation, Packet, Psn, Qpn, RnrTimer, Syndrome};
 
 use crate::context::Context;
 use crate::counters::QpCounters;
@@ -23,6 +23,7 @@ use crate::qp::responses::{Answering, Reply};
 use crate::qp::state::{QpAttr, QpState, QpType, SharedState};
 use crate::qp::uc::UcReceiver;
 use crate::qp::unacked::Unacked;
+use crate::trace::{QpSpan, qp_event};
 use crate::wq::{RqConsumer, RqProducer, SqConsumer, SqProducer, recv_queue, send_queue};
 use crate::wr::QpCap;
 
@@ -109,6 +110,7 @@ pub(crate) struct Qp {
     pub(super) completer: Completer,
     pub(super) inward: Inward,
     pub(crate) counters: QpCounters,
+    pub(super) span: QpSpan,
     /// Why it failed, if it did since RESET.
     pub(crate) fault: Option<QpFault>,
     /// COMM_EST was raised, or is not due any more.
@@ -162,6 +164,7 @@ impl Qp {
                 QpType::Uc => Inward::Uc(UcReceiver::new()),
             },
             counters: QpCounters::default(),
+            span: QpSpan::new(qpn),
             fault: None,
             established: false,
             notify_drained: false,
@@ -269,6 +272,13 @@ impl Qp {
         }
     }
 
+    /// A packet changed nothing.
+    #[cold]
+    pub(crate) fn tell_drop(&self, reason: DropReason, packet: &Packet<'_>) {
+        let _ = (reason, packet);
+        qp_event!(self.span, DEBUG, reason = reason.name(), psn = %packet.psn(), opcode = %packet.opcode(), "packet dropped");
+    }
+
     // rule: rc.resp.fatal, rc.resp.fatal.event
     fn receive_request(
         &mut self,
@@ -296,6 +306,7 @@ impl Qp {
             Handled::Dropped(reason) => Err(reason),
             Handled::Fatal { reason, recv, event } => {
                 self.fault = Some(QpFault::Refused { psn: packet.psn(), reason });
+                qp_event!(self.span, INFO, psn = %packet.psn(), reason = reason.name(), "request refused");
                 match recv {
                     Some(status) => self.fail_recv(status, packet.psn(), ctx),
                     None => ctx.outbox.event(event, self.qpn),
@@ -321,6 +332,9 @@ impl Qp {
             Operation::AtomicAcknowledge => completer.handle_atomic_response(packet, &mut p, ctx),
             _ => completer.handle_read_response(packet, &mut p, ctx),
         };
+        if cfg!(feature = "trace") && verdict != Verdict::Done {
+            self.tell_nak(packet);
+        }
         let outcome = match &verdict {
             Verdict::Dropped(reason) => Err(*reason),
             Verdict::GoBack { .. } if operation != Operation::Acknowledge => Err(DropReason::ResponseGap),
@@ -329,6 +343,14 @@ impl Qp {
         };
         self.obey(verdict, ctx);
         outcome
+    }
+
+    /// What the peer's answer says, if it is no ACK.
+    fn tell_nak(&self, packet: &Packet<'_>) {
+        if let Some(aeth) = packet.aeth().filter(|aeth| !matches!(aeth.syndrome, Syndrome::Ack { .. })) {
+            let _ = aeth;
+            qp_event!(self.span, DEBUG, psn = %packet.psn(), syndrome = %aeth.syndrome, "NAK received");
+        }
     }
 
     /// The completer, and the parts that it works on. `None` before RTR.
@@ -354,9 +376,21 @@ impl Qp {
             Verdict::Done | Verdict::Dropped(_) => self.check_drained(ctx),
             Verdict::GoBack { psn, not_before } => {
                 self.counters.completer_retry_err += u64::from(not_before.is_none());
+                self.tell_go_back(psn, not_before, ctx.now);
                 self.requester.go_back(&self.unacked, psn, not_before);
             }
             Verdict::Fail { status, psn, syndrome } => self.fail_oldest(status, psn, syndrome, ctx),
+        }
+    }
+
+    /// Packets are sent again, or will be.
+    fn tell_go_back(&self, psn: Psn, not_before: Option<Instant>, now: Instant) {
+        let _ = (psn, now);
+        if let (true, Some(at)) = (cfg!(feature = "trace"), not_before) {
+            let _ = at;
+            qp_event!(self.span, DEBUG, %psn, wait_ns = at.since_ns(now), "RNR wait");
+        } else {
+            qp_event!(self.span, DEBUG, %psn, retries_left = self.completer.retries_left().0, "rewind");
         }
     }
 
@@ -370,6 +404,7 @@ impl Qp {
             && let Some(peer) = &self.peer
         {
             ctx.outbox.unanswered(peer.path.path);
+            qp_event!(self.span, DEBUG, psn = %self.unacked.una(), "ACK timeout");
         }
         self.obey(verdict, ctx);
     }
@@ -445,6 +480,9 @@ impl Qp {
                 self.counters.sent_pkts += 1;
                 self.counters.sent_bytes += transmit.len as u64;
                 self.counters.acks_sent += u64::from(matches!(syndrome, Syndrome::Ack { .. }));
+                if cfg!(feature = "trace") && matches!(syndrome, Syndrome::Nak(_) | Syndrome::RnrNak(_)) {
+                    qp_event!(self.span, DEBUG, %syndrome, "NAK sent");
+                }
                 Polled::Sent(transmit)
             }
             Reply::Idle => Polled::Idle,

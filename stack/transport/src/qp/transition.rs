@@ -10,6 +10,7 @@ use crate::mutation::{self, Mutation};
 use crate::qp::peer::Peer;
 use crate::qp::queue_pair::{Inward, Qp};
 use crate::qp::state::{self, ModifyError, QpAttr, QpState};
+use crate::trace::QpSpan;
 
 /// Why a modify call changed nothing.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
@@ -89,7 +90,7 @@ impl Qp {
             Inward::Uc(receiver) => receiver.reset(Psn::new(0)),
         }
         (self.established, self.notify_drained) = (false, false);
-        self.fault = None;
+        (self.fault, self.span) = (None, QpSpan::new(self.qpn));
         self.send_cq.purge(self.qpn);
         self.recv_cq.purge(self.qpn);
     }
@@ -101,6 +102,7 @@ impl Qp {
             self.access = access;
         }
         if let (Some(path), Some(mtu), Some(dest)) = (path, self.attr.path_mtu, self.attr.dest_qp_num) {
+            self.span.connected(dest, &path);
             self.peer = Some(Peer::new(path, mtu, self.qpn, dest, PKey::DEFAULT));
         }
         if let (Inward::Rc(responder), Some(timer)) = (&mut self.inward, attr.min_rnr_timer.and_then(RnrTimer::new)) {

@@ -26,6 +26,7 @@ use super::{Outcome, Usage};
 use crate::cpu;
 use crate::device::{DeviceError, RunArgs, choose_gid, linger};
 use crate::number::{number, path_mtu, positive, size};
+use crate::progress::{self, Goal};
 use crate::sim::{self, SimError};
 use crate::tcp::{self, TcpError};
 use plan::{Length, Operation, Plan, Test};
@@ -350,7 +351,9 @@ fn client(
         println!("{}", report::heading(&plan, &context.name(), &gid.gid.to_string()));
     }
     let mut listener = talk.listen()?;
+    let shown = progress::Progress::start(context, goal(&plan));
     let measured = measure(&rig, &listener, cpu_now);
+    drop(shown);
     let measured = telling_listener(&mut listener, measured)?;
     listener.say(&Message::Done(measured.messages()))?;
     let served = match rig.await_message(&listener)? {
@@ -365,6 +368,14 @@ fn client(
         }
     );
     Ok(())
+}
+
+/// When this end is done.
+fn goal(plan: &Plan) -> Goal {
+    match plan.length {
+        Length::Iters(iters) => Goal::Messages(iters * u64::from(plan.qps)),
+        Length::Seconds(seconds) => Goal::Seconds(seconds.into()),
+    }
 }
 
 enum Measured {

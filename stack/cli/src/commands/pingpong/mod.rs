@@ -10,11 +10,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::TcpStream;
 use std::thread;
 
-use xroce::{Context, PathMtu, Progress, Psn, QpType, Wc};
+use xroce::{Context, PathMtu, Psn, QpType, Wc};
 
 use super::{Outcome, Usage};
 use crate::device::{DeviceError, RunArgs, choose_gid, linger};
 use crate::number::{number, path_mtu, positive, size};
+use crate::progress::{Goal, Progress};
 use crate::sim::{self, SimError};
 use crate::tcp::{self, TcpError};
 use address::ExchangeError;
@@ -149,7 +150,7 @@ pub fn run(args: &Args, kind: QpType) -> Result<Outcome, PingpongError> {
 }
 
 /// The game polls, or waits in calls that drive the device: a helper thread would only be in the way.
-const PROGRESS: Progress = Progress::Inline { helper: false };
+const PROGRESS: xroce::Progress = xroce::Progress::Inline { helper: false };
 
 /// Both sides in this process; only the client is heard.
 fn both(args: &Args, kind: QpType) -> Result<Outcome, PingpongError> {
@@ -207,7 +208,10 @@ fn side(
     if which == Side::Client {
         player.connect(&theirs)?;
     }
-    let seconds = match player.play(which, args.iters, args.chk)? {
+    let shown = Progress::start(context, Goal::Messages(args.iters.into()));
+    let ending = player.play(which, args.iters, args.chk)?;
+    drop(shown);
+    let seconds = match ending {
         Ending::Played(time) => time.as_secs_f64(),
         Ending::Failed(wc) => {
             report(&wc);

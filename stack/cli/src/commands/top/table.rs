@@ -124,7 +124,7 @@ fn line(row: &Row) -> String {
 
 /// The table in at most `height` lines of at most `width` characters.
 pub fn text(rows: &[Row], width: usize, height: usize) -> Vec<String> {
-    let sum = |of: &dyn Fn(&Row) -> f64| rows.iter().map(of).sum::<f64>();
+    let sum = |of: &dyn Fn(&Row) -> f64| rows.iter().map(of).fold(0.0, |sum, value| sum + value);
     let failed = rows.iter().filter(|row| row.last_error.is_some()).count();
     let mut lines = vec![
         format!(
@@ -200,6 +200,7 @@ mod tests {
         // Numbers stand under their names.
         let column = |name: &str| all[1].find(name).expect("in the head") + name.len();
         assert_eq!(all[2].find("1235k").expect("there") + 5, column("TX pkt/s"));
+        assert!(text(&[], 200, 24)[0].ends_with("; TX 0.000 Gb/s, RX 0.000 Gb/s, 0 packets/s sent again"));
         let small = text(&rows, 40, 3);
         assert!(small.len() == 3 && small.iter().all(|line| line.chars().count() <= 40), "{small:?}");
         assert_eq!(small[2], "... 2 more line(s)");
