@@ -64,3 +64,20 @@ fn what_there_is_not_is_named() {
     let said = xroce(&["lab", "rnr", "-o", "/nonexistent/x.html"]);
     assert!(said.code == Some(1) && said.err.contains("/nonexistent/x.html"), "{said:?}");
 }
+
+#[test]
+fn a_scenario_is_a_capture_too_with_its_faults() {
+    let dir = scratch("pcap");
+    let file = dir.join("bad.pcapng");
+    let path = file.to_str().expect("UTF-8");
+    let said = xroce(&["lab", "bad-icrc", "--text", "--pcap", path]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let bytes = fs::read(&file).expect("the capture");
+    let has = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(has("dropped: ICRC is wrong") && has("flipped on the way"));
+    let decoded = xroce(&["decode", "--json", path]);
+    let bad = |line: &&str| line.contains("\"icrc_ok\":false");
+    assert_eq!(decoded.out.lines().filter(bad).count(), 1, "as it arrived, and only there: {decoded:?}");
+    assert_eq!(xroce(&["lab", "--list", "--pcap", path]).code, Some(2));
+    fs::remove_dir_all(dir).expect("ours");
+}

@@ -4,6 +4,7 @@
 //! time: no rights, no netdev, and the same page each time.
 
 mod capture;
+mod record;
 
 use std::fs;
 use std::io::{self, Write};
@@ -32,6 +33,9 @@ pub struct Args {
     /// Write a text ladder to standard output instead of a page
     #[arg(long, conflicts_with = "output")]
     text: bool,
+    /// Write what both ends send and receive to this file too, in pcapng
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "list"])]
+    pcap: Option<PathBuf>,
     /// Where the page goes; `-` is standard output [default: SCENARIO.html]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -70,6 +74,9 @@ pub fn run(args: &Args) -> Result<Outcome, LabError> {
         return print(&list());
     }
     let ladder = ladder(args)?;
+    if let Some(file) = &args.pcap {
+        record::write(file, &ladder).map_err(|source| LabError::Write { file: file.clone(), source })?;
+    }
     if args.text {
         return print(&xroce_lab::text(&ladder));
     }
