@@ -5,6 +5,7 @@
 
 mod bare;
 mod cpu_time;
+mod duel;
 mod engine_cost;
 mod instructions;
 mod link;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use duel::Place;
 use instructions::Table;
 use link::{Figure, Length};
 use pair::Result;
@@ -35,8 +37,14 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Every figure that is a time (a few minutes)
-    All(Run),
+    /// Every figure that is a time (some ten minutes)
+    All {
+        /// Leave out what needs a guest with the kernel's rxe (S6, and its part of S8)
+        #[arg(long)]
+        no_rxe: bool,
+        #[command(flatten)]
+        run: Run,
+    },
     /// S1: the stack on one core, against two copies and two CRCs of the same bytes
     Engine(Run),
     /// S9: many queue pairs and many memory regions
@@ -45,6 +53,13 @@ enum What {
     Link {
         /// Which of them [default: all]
         figures: Vec<Figure>,
+        #[command(flatten)]
+        run: Run,
+    },
+    /// S6 and S8 against the kernel's rxe, in guests; needs root
+    Rxe {
+        /// Which of them [default: all]
+        places: Vec<Place>,
         #[command(flatten)]
         run: Run,
     },
@@ -125,16 +140,21 @@ fn engine(run: &Run, report: &mut Report) -> Result<()> {
 
 fn main() -> Result<()> {
     match Args::parse().what {
-        What::All(run) => run.report(|report| {
+        What::All { no_rxe, run } => run.report(|report| {
             engine(&run, report)?;
             scale::measure(run.rounds, report)?;
-            link::measure(Figure::value_variants(), run.length(), report)
+            link::measure(Figure::value_variants(), run.length(), report)?;
+            if no_rxe { Ok(()) } else { duel::measure(Place::value_variants(), run.rounds, run.time(), report) }
         }),
         What::Engine(run) => run.report(|report| engine(&run, report)),
         What::Scale(run) => run.report(|report| scale::measure(run.rounds, report)),
         What::Link { figures, run } => run.report(|report| {
             let figures = if figures.is_empty() { Figure::value_variants() } else { &figures };
             link::measure(figures, run.length(), report)
+        }),
+        What::Rxe { places, run } => run.report(|report| {
+            let places = if places.is_empty() { Place::value_variants() } else { &places };
+            duel::measure(places, run.rounds, run.time(), report)
         }),
         What::Instructions { check, update } => instructions::count(match (check, update) {
             (_, true) => Table::Update,

@@ -1,13 +1,16 @@
 //! The table: a row a figure, printed as it comes, kept as JSON, drawn as a plot.
 //!
-//! In: ratios and what they should be. Out: text, `NAME.json` and `NAME.svg`.
+//! In: ratios and what they should be. Out: text, `NAME.json`, `NAME.svg`, and `NAME-ID.svg` for a figure that is a curve.
 
+mod curve;
 mod plot;
 
 use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
+
+pub use curve::{Curve, Line};
 
 use crate::machine::{Machine, load};
 use crate::pair::Result;
@@ -70,6 +73,9 @@ pub struct Report {
     machine: Machine,
     rounds: usize,
     rows: Vec<Row>,
+    curves: Vec<Curve>,
+    /// What this machine cannot measure, and why.
+    skipped: Vec<String>,
 }
 
 impl Report {
@@ -79,7 +85,7 @@ impl Report {
         let Machine { cpu, cpus, kernel, commit, .. } = &machine;
         println!("{cpu}, {cpus} CPUs, Linux {kernel}, commit {commit}; medians of {rounds} rounds [range]");
         println!("{:4} {:62} {:>22} {:>22} {:>20} {:>8}  load", "", "", "ours", "theirs", "ratio", "goal");
-        Report { version: 1, machine, rounds, rows: Vec::new() }
+        Report { version: 1, machine, rounds, rows: Vec::new(), curves: Vec::new(), skipped: Vec::new() }
     }
 
     /// A figure was measured.
@@ -89,7 +95,18 @@ impl Report {
         self.rows.push(row);
     }
 
-    /// Writes `DIRECTORY/NAME.json` and the plot beside it.
+    /// A figure was measured that is a curve.
+    pub fn curve(&mut self, curve: Curve) {
+        self.curves.push(curve);
+    }
+
+    /// A figure cannot be measured on this machine.
+    pub fn skip(&mut self, id: &str, name: &str, reason: &str) {
+        println!("SKIP {id} {name}: {reason}");
+        self.skipped.push(format!("{id} {name}: {reason}"));
+    }
+
+    /// Writes `DIRECTORY/NAME.json` and the plots beside it.
     ///
     /// # Errors
     /// When that cannot be written.
@@ -100,6 +117,11 @@ impl Report {
         let svg = directory.join(format!("{name}.svg"));
         fs::write(&svg, plot::svg(&self.machine, &self.rows)).map_err(|e| format!("{}: {e}", svg.display()))?;
         println!("kept: {} and {}", json.display(), svg.display());
+        for curve in &self.curves {
+            let svg = directory.join(format!("{name}-{}.svg", curve.id.to_lowercase()));
+            fs::write(&svg, curve::svg(&self.machine, curve)).map_err(|e| format!("{}: {e}", svg.display()))?;
+            println!("kept: {}", svg.display());
+        }
         Ok(())
     }
 }

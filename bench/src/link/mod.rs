@@ -2,15 +2,18 @@
 //!
 //! In: how many rounds, and how long each. Out: rows of the table. What is compared runs in turn, in the same namespaces.
 
-mod net;
+mod busy;
+pub mod net;
 mod raw;
+mod resend;
 mod sockets;
 mod stack;
+mod unreliable;
 mod xsk;
 
 use std::time::Duration;
 
-use xroce::{PathMtu, QpType};
+use xroce::PathMtu;
 
 use crate::pair::Result;
 use crate::report::{Goal, Report};
@@ -70,7 +73,7 @@ pub fn measure(figures: &[Figure], length: Length, report: &mut Report) -> Resul
             Figure::S3 => bench.round_trip(report)?,
             Figure::S4 => bench.message_rate(report)?,
             Figure::S5 => bench.sockets(report)?,
-            Figure::S7 => bench.unreliable(report)?,
+            Figure::S7 => unreliable::measure(&bench, report)?,
             Figure::S8 => bench.loss(report)?,
         }
     }
@@ -200,27 +203,11 @@ impl Bench {
         Ok(())
     }
 
-    fn unreliable(&self, report: &mut Report) -> Result<()> {
-        self.net.set_up(Setup::Plain)?;
-        let rc = Load::rc(PathMtu::Mtu1024, LARGE);
-        let uc = Load { kind: QpType::Uc, ..rc };
-        let (mut rates, mut cpu) = (Vec::new(), Vec::new());
-        for _ in 0..self.length.rounds {
-            let ours = stack::write(&self.net, uc, self.length.time)?;
-            let theirs = stack::write(&self.net, rc, self.length.time)?;
-            rates.push((ours.gbit_per_s, theirs.gbit_per_s));
-            cpu.push((ours.cpu_ns_per_byte, theirs.cpu_ns_per_byte));
-        }
-        report.row("S7", "UC WRITE 64 KiB, MTU 1024, vs RC", "Gbit/s", Ratio::of(&rates), Goal::None);
-        report.row("S7", "the same, CPU of both ends a byte", "ns", Ratio::of(&cpu), Goal::None);
-        Ok(())
-    }
-
     fn loss(&self, report: &mut Report) -> Result<()> {
         self.net.set_up(Setup::Plain)?;
         for (percent, goal) in [(0.01, Goal::None), (0.1, Goal::AtLeast(0.9)), (1.0, Goal::None)] {
             let clean = Load { timeout: SHORT_TIMEOUT, ..Load::rc(PathMtu::Mtu1024, LARGE) };
-            let lossy = Load { drop_per_64k: (percent * 655.36_f64).round() as u16, ..clean };
+            let lossy = Load { drop_per_64k: unreliable::per_64k(percent), ..clean };
             let ratio = self.alternate(|| self.write(lossy), || self.write(clean))?;
             report.row(
                 "S8",

@@ -13,7 +13,6 @@ use xroce::{
 };
 
 use super::net::{Net, Side};
-use crate::cpu_time::thread_ns;
 use crate::pair::Result;
 
 /// Work requests a side of a queue pair.
@@ -52,8 +51,6 @@ pub struct Done {
     pub messages_per_s: f64,
     /// Gbit/s of payload that arrived.
     pub gbit_per_s: f64,
-    /// CPU time of both threads, nanoseconds a byte that arrived. They spin, so it is what the work took only at full load.
-    pub cpu_ns_per_byte: f64,
     /// Packets received from the peer by the sender, for each that it sent.
     pub acks_per_packet: f64,
 }
@@ -133,37 +130,33 @@ pub fn write(net: &Net, load: Load, time: Duration) -> Result<Done> {
         let remote = end.meet(&tell_b, &hear_b, ready)?;
         let ran = pump(&end, remote, load, time);
         stop.store(true, Ordering::Relaxed);
-        let (messages, elapsed, cpu_ns) = ran?;
-        Ok((messages, elapsed, cpu_ns, end.packets()?))
+        let (messages, elapsed) = ran?;
+        Ok((messages, elapsed, end.packets()?))
     };
     let receive = move || {
         let end = open(Side::B, load)?;
         net.take_cpu(Side::B)?;
         end.meet(&tell_a, &hear_a, ready)?;
-        let cpu = thread_ns();
         while !stop.load(Ordering::Relaxed) {
             if !end.context.drive() {
                 std::hint::spin_loop();
             }
         }
-        let cpu = thread_ns() - cpu;
         // On UC a completion says that a message was sent; this end knows which did not arrive whole.
-        let given_up: u64 = end.qps.iter().map(|qp| qp.counters().map_or(0, |c| c.uc_dropped_messages)).sum();
-        Ok((cpu, given_up))
+        Ok(end.qps.iter().map(|qp| qp.counters().map_or(0, |c| c.uc_dropped_messages)).sum::<u64>())
     };
-    let ((messages, elapsed, cpu_a, (sent, answers)), (cpu_b, given_up)) = net.both(send, receive)?;
+    let ((messages, elapsed, (sent, answers)), given_up) = net.both(send, receive)?;
     let messages = messages.saturating_sub(given_up);
     let bytes = (messages * u64::from(load.size)) as f64;
     Ok(Done {
         messages_per_s: messages as f64 / elapsed.as_secs_f64(),
         gbit_per_s: bytes * 8.0 / elapsed.as_nanos() as f64,
-        cpu_ns_per_byte: (cpu_a + cpu_b) as f64 / bytes,
         acks_per_packet: answers as f64 / sent as f64,
     })
 }
 
-/// Keeps all queue pairs busy; how many messages completed in which time, and the thread's CPU time.
-fn pump(end: &End, remote: RemoteMr, load: Load, time: Duration) -> Result<(u64, Duration, u64)> {
+/// Keeps all queue pairs busy; how many messages completed in which time.
+fn pump(end: &End, remote: RemoteMr, load: Load, time: Duration) -> Result<(u64, Duration)> {
     let sges = [end.mr.sge(0..load.size as usize)?];
     let op = SendOp::Write { va: remote.addr, rkey: remote.rkey };
     // One completion for half a queue, as a program that cares for speed does.
@@ -172,7 +165,7 @@ fn pump(end: &End, remote: RemoteMr, load: Load, time: Duration) -> Result<(u64,
     let mut wrs = vec![wr(SendFlags::empty()); chain];
     let mut outstanding = vec![0; load.qps];
     let mut wcs = [Wc::default(); 64];
-    let (mut done, start, cpu) = (0, Instant::now(), thread_ns());
+    let (mut done, start) = (0, Instant::now());
     loop {
         let over = start.elapsed() >= time;
         for (index, (qp, outstanding)) in end.qps.iter().zip(&mut outstanding).enumerate() {
@@ -190,7 +183,7 @@ fn pump(end: &End, remote: RemoteMr, load: Load, time: Duration) -> Result<(u64,
             done += chain as u64;
         }
         if over && outstanding.iter().all(|n| *n == 0) {
-            return Ok((done, start.elapsed(), thread_ns() - cpu));
+            return Ok((done, start.elapsed()));
         }
     }
 }

@@ -64,7 +64,8 @@ pub fn svg(machine: &Machine, rows: &[Row]) -> String {
     out
 }
 
-fn escape(text: &str) -> String {
+/// Text as it may stand in SVG.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 

@@ -235,6 +235,14 @@ impl Guest {
         Ok(Self { name: name.to_owned(), options: options.clone(), keeper })
     }
 
+    /// The process of this machine that a user-mode guest is; its programs are processes below it. `None` for other guests.
+    pub fn process(&self) -> Option<u32> {
+        let cache = std::env::var_os("XROCE_CACHE").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/xroce")))?;
+        let file = cache.join("rxe/run").join(&self.name).join("uml/pid");
+        std::fs::read_to_string(file).ok()?.split_whitespace().next()?.parse().ok()
+    }
+
     /// The network namespace of this machine with the wire's near end. A program of ours runs there.
     pub fn namespace(&self) -> &str {
         &self.name
