@@ -10,6 +10,7 @@ use xroce::{Access, Mr, Pd, RemoteMr};
 use crate::Failure;
 use crate::block::{BLOCK, BlockId, Tag, build, tag_of};
 use crate::channel::Channel;
+use crate::log::Log;
 use crate::message::{Body, MOST_RESENDS, Record};
 
 /// The keeper of a copy.
@@ -21,7 +22,7 @@ pub struct Keeper {
     tags: Vec<Tag>,
     /// Blocks that were written in this round and not yet seen whole.
     pending: Vec<u32>,
-    records: u64,
+    log: Log,
     answers: VecDeque<Body>,
     closed: bool,
     /// Blocks that were asked for again.
@@ -38,7 +39,7 @@ impl Keeper {
             copy: pd.reg_mr(vec![0; blocks as usize * BLOCK], access)?,
             tags: vec![Tag::default(); blocks as usize],
             pending: Vec::new(),
-            records: 0,
+            log: Log::default(),
             answers: VecDeque::new(),
             closed: false,
             asked: 0,
@@ -61,7 +62,7 @@ impl Keeper {
             "keeper {} of {}: {} records, {} blocks to compare",
             self.me,
             self.owner,
-            self.records,
+            self.log.records(),
             self.pending.len()
         )
     }
@@ -78,11 +79,13 @@ impl Keeper {
 
     /// A record of the log has come. Records are sent over RC: one that is missing or comes twice is a fault of the transport.
     pub fn record(&mut self, record: Record) -> Result<(), Failure> {
-        if record.sequence != self.records {
-            return Err(format!("record {} came where {} was due", record.sequence, self.records).into());
+        let due = self.log.records();
+        if record.sequence != due {
+            let owner = self.owner;
+            return Err(format!("record {} of node {owner} came where {due} was due", record.sequence).into());
         }
         *self.tags.get_mut(record.block as usize).ok_or("a record of a block that there is not")? = record.tag;
-        self.records += 1;
+        self.log.add(&record);
         self.pending.push(record.block);
         Ok(())
     }
@@ -109,6 +112,18 @@ impl Keeper {
         Ok(())
     }
 
+    /// Changes a byte of the copy, as a failing disk would.
+    pub fn rot(&mut self) -> Result<(), Failure> {
+        let mut byte = [0];
+        self.copy.read_at(BLOCK - 1, &mut byte)?;
+        Ok(self.copy.write_at(BLOCK - 1, &[!byte[0]])?)
+    }
+
+    /// Loses the log.
+    pub fn forget(&mut self) {
+        self.log = Log::default();
+    }
+
     /// The owner is done: compares every byte with what it must be.
     pub fn verify(&mut self) -> Result<(), Failure> {
         let (mut here, mut due) = (Box::new([0; BLOCK]), Box::new([0; BLOCK]));
@@ -119,7 +134,7 @@ impl Keeper {
             build(id, tag.version, &mut due);
             equal += u32::from(here == due);
         }
-        self.answers.push_back(Body::Verified { blocks: equal, records: self.records });
+        self.answers.push_back(Body::Verified { blocks: equal, records: self.log.records(), log: self.log.checksum() });
         self.closed = true;
         Ok(())
     }

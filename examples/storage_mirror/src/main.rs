@@ -14,6 +14,8 @@
 mod block;
 mod channel;
 mod keeper;
+mod log;
+mod meet;
 mod message;
 mod network;
 mod node;
@@ -21,6 +23,7 @@ mod owner;
 mod plan;
 mod report;
 mod run;
+mod sabotage;
 mod work;
 
 use std::path::PathBuf;
@@ -30,6 +33,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::plan::{Data, Plan};
 use crate::run::Place;
+use crate::sabotage::Sabotage;
 
 /// Any error, in words.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -79,6 +83,13 @@ struct Load {
     /// Microseconds that a mirror spends on each record, as a slow disk would
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     slow_mirror: u32,
+    /// Seconds without any progress after which a node gives up, and the run with it
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    patience: u32,
+    /// Let a node fail, to see that the run ends and says so: rot (a byte of its copies changes unseen), forget (it loses
+    /// the logs), key (it writes with a wrong rkey), crash, hang
+    #[arg(long = "break", value_name = "NODE:HOW")]
+    sabotage: Option<Sabotage>,
     /// What decides which frames are lost
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -98,11 +109,10 @@ fn percent(text: &str) -> Result<f64, String> {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = match &cli.command {
-        Some(Command::Node(args)) => run::one_node(args),
-        None => mirror(&cli),
-    };
-    match outcome {
+    if let Some(Command::Node(args)) = &cli.command {
+        return run::one_node(args);
+    }
+    match mirror(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("storage-mirror: {error}");
@@ -123,17 +133,7 @@ fn mirror(cli: &Cli) -> Result<(), Failure> {
     let mut runs = Vec::new();
     for &loss in losses {
         for &data in &services {
-            let plan = Plan {
-                data,
-                blocks: cli.load.blocks,
-                rounds: cli.load.rounds,
-                loss: loss / 100.0,
-                credits: !cli.load.no_credits,
-                channel_depth: cli.load.channel_depth,
-                slow_mirror_us: cli.load.slow_mirror,
-                seed: cli.load.seed,
-            };
-            let run = run::all_nodes(&place, cli.nodes, &plan)?;
+            let run = run::all_nodes(&place, cli.nodes, &Plan::new(data, loss / 100.0, &cli.load))?;
             println!("{}", report::row(&run));
             runs.push(run);
         }

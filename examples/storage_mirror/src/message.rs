@@ -10,6 +10,9 @@ pub const MESSAGE: usize = 1024;
 /// Kind (1 byte), zero (1), credits (2), then what the kind says.
 const HEAD: usize = 4;
 
+/// Bytes of a record.
+const RECORD: usize = 24;
+
 /// Most blocks that one [`Body::Resend`] can ask for; the rest is asked for in the next turn.
 pub const MOST_RESENDS: usize = (MESSAGE - HEAD - 4) / 4;
 
@@ -22,6 +25,18 @@ pub struct Record {
     pub block: u32,
     /// Its new version and checksum.
     pub tag: Tag,
+}
+
+impl Record {
+    /// Its bytes in a message.
+    pub fn bytes(&self) -> [u8; RECORD] {
+        let mut out = [0; RECORD];
+        out[..8].copy_from_slice(&self.sequence.to_le_bytes());
+        out[8..12].copy_from_slice(&self.block.to_le_bytes());
+        out[12..20].copy_from_slice(&self.tag.version.to_le_bytes());
+        out[20..].copy_from_slice(&self.tag.checksum.to_le_bytes());
+        out
+    }
 }
 
 /// What a message says.
@@ -49,6 +64,8 @@ pub enum Body {
         blocks: u32,
         /// Records that came, in order and without a gap.
         records: u64,
+        /// Checksum over all of them.
+        log: u32,
     },
     /// Nothing but credits.
     Credits,
@@ -70,10 +87,7 @@ impl Message {
         out.extend(self.credits.to_le_bytes());
         out[0] = match &self.body {
             Body::Record(record) => {
-                out.extend(record.sequence.to_le_bytes());
-                out.extend(record.block.to_le_bytes());
-                out.extend(record.tag.version.to_le_bytes());
-                out.extend(record.tag.checksum.to_le_bytes());
+                out.extend(record.bytes());
                 1
             }
             Body::RoundEnd { round } => {
@@ -87,9 +101,10 @@ impl Message {
             }
             Body::RoundOk => 4,
             Body::Done => 5,
-            Body::Verified { blocks, records } => {
+            Body::Verified { blocks, records, log } => {
                 out.extend(blocks.to_le_bytes());
                 out.extend(records.to_le_bytes());
+                out.extend(log.to_le_bytes());
                 6
             }
             Body::Credits => 7,
@@ -115,7 +130,7 @@ impl Message {
             }
             4 => Body::RoundOk,
             5 => Body::Done,
-            6 => Body::Verified { blocks: rest.u32()?, records: rest.u64()? },
+            6 => Body::Verified { blocks: rest.u32()?, records: rest.u64()?, log: rest.u32()? },
             7 => Body::Credits,
             _ => return None,
         };
@@ -155,7 +170,7 @@ mod tests {
             Body::Resend { blocks: Vec::new() },
             Body::RoundOk,
             Body::Done,
-            Body::Verified { blocks: 5, records: 12 },
+            Body::Verified { blocks: 5, records: 12, log: 0xfeed_f00d },
             Body::Credits,
         ] {
             let message = Message { credits: 513, body };

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use xroce::{
-    ConnectOptions, Context, Cq, Pd, Psn, Qp, QpCap, QpEndpoint, QpInitAttr, QpType, RemoteMr, Wc, WcOpcode, WcStatus,
+    ConnectOptions, Context, Cq, Pd, Psn, Qp, QpCap, QpEndpoint, QpInitAttr, QpType, RemoteMr, Rkey, Wc, WcOpcode,
+    WcStatus,
 };
 
 use crate::Failure;
@@ -19,12 +20,13 @@ use crate::message::Body;
 use crate::owner::Owner;
 use crate::plan::Plan;
 use crate::report::NodeReport;
+use crate::sabotage::How;
 use crate::work::Work;
 
 /// WRITEs outstanding on a data queue pair.
 const DATA_DEPTH: u32 = 16;
-/// A run that takes longer has failed.
-const LIMIT: Duration = Duration::from_secs(300);
+/// A peer that has more to do with others than with us is waited for so long at the end.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(300);
 
 /// Another node, as this one sees it.
 struct Peer {
@@ -55,7 +57,7 @@ pub fn run(me: u32, device: &Context, peers: Vec<(u32, TcpStream)>, plan: &Plan)
     }
     let start = Instant::now();
     let cpu = cpu_seconds();
-    work(&cq, &mut all, plan)?;
+    work(me, &cq, &mut all, plan)?;
     let report = report(me, device, &all, plan, start.elapsed(), cpu_seconds() - cpu)?;
     for stream in &mut lines {
         // Until the peer has said the same, its card may still need an answer of ours.
@@ -97,7 +99,10 @@ fn connect(
     let [their_channel, their_data, their_copy] = line.split_whitespace().collect::<Vec<_>>()[..] else {
         return Err(format!("node {index} said {line:?}").into());
     };
-    let copy: RemoteMr = their_copy.parse()?;
+    let mut copy: RemoteMr = their_copy.parse()?;
+    if plan.breaks(me, How::Key) {
+        copy.rkey = Rkey(!copy.rkey.0);
+    }
     channel.qp().connect(&their_channel.parse::<QpEndpoint>()?, &of_channel)?;
     data.connect(&their_data.parse::<QpEndpoint>()?, &of_data)?;
     channel.start()?;
@@ -112,12 +117,12 @@ fn connect(
     Ok((Peer { index, channel, data, owner, keeper }, stream))
 }
 
-fn work(cq: &Cq, peers: &mut [Peer], plan: &Plan) -> Result<(), Failure> {
-    let deadline = Instant::now() + LIMIT;
+fn work(me: u32, cq: &Cq, peers: &mut [Peer], plan: &Plan) -> Result<(), Failure> {
+    let mut last = Instant::now();
     while !peers.iter().all(Peer::is_done) {
         let mut progress = false;
         while let Some(wc) = cq.poll_one()? {
-            completed(peers, &wc, plan)?;
+            completed(me, peers, &wc, plan)?;
             progress = true;
         }
         for peer in peers.iter_mut() {
@@ -125,11 +130,13 @@ fn work(cq: &Cq, peers: &mut [Peer], plan: &Plan) -> Result<(), Failure> {
             progress |= peer.owner.step(&peer.data, &mut peer.channel)?;
             progress |= peer.keeper.step(&mut peer.channel)?;
         }
-        if !progress {
-            if Instant::now() > deadline {
-                let standing: Vec<String> =
-                    peers.iter().flat_map(|p| [p.owner.standing(), p.keeper.standing()]).collect();
-                return Err(format!("not done after {} s: {}", LIMIT.as_secs(), standing.join("; ")).into());
+        if progress {
+            last = Instant::now();
+        } else {
+            if last.elapsed() > plan.patience {
+                let waits = peers.iter().filter(|p| !p.is_done());
+                let standing: Vec<String> = waits.flat_map(|p| [p.owner.standing(), p.keeper.standing()]).collect();
+                return Err(format!("nothing came for {:?}: {}", plan.patience, standing.join("; ")).into());
             }
             // More nodes than cores: let the others run.
             std::thread::yield_now();
@@ -138,13 +145,19 @@ fn work(cq: &Cq, peers: &mut [Peer], plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-fn completed(peers: &mut [Peer], wc: &Wc, plan: &Plan) -> Result<(), Failure> {
+fn completed(me: u32, peers: &mut [Peer], wc: &Wc, plan: &Plan) -> Result<(), Failure> {
+    assert!(!plan.breaks(me, How::Crash), "--break asked for it");
+    while plan.breaks(me, How::Hang) {
+        std::thread::park();
+    }
     let work = Work::of(wc.wr_id.0).ok_or("a completion of a request that we did not make")?;
     let index = match work {
         Work::Sent { peer, .. } | Work::Received { peer, .. } | Work::Block { peer, .. } => peer,
     };
     if wc.status != WcStatus::Success {
-        return Err(format!("{work:?}: {} ({:?})", wc.status, wc.detail).into());
+        let detail = &wc.detail;
+        let whose = detail.peer.map(|peer| format!(" (peer {peer}, PSN {})", detail.psn.value()));
+        return Err(format!("{work}: {}{}", wc.status, whose.unwrap_or_default()).into());
     }
     let peer = peers.iter_mut().find(|p| p.index == index).ok_or("a completion of a node that there is not")?;
     match work {
@@ -159,10 +172,18 @@ fn completed(peers: &mut [Peer], wc: &Wc, plan: &Plan) -> Result<(), Failure> {
                     peer.keeper.record(record)?;
                 }
                 Body::RoundEnd { .. } => peer.keeper.compare()?,
-                Body::Done => peer.keeper.verify()?,
+                Body::Done => {
+                    if plan.breaks(me, How::Rot) {
+                        peer.keeper.rot()?;
+                    }
+                    if plan.breaks(me, How::Forget) {
+                        peer.keeper.forget();
+                    }
+                    peer.keeper.verify()?;
+                }
                 Body::Resend { blocks } => peer.owner.answered(Some(blocks))?,
                 Body::RoundOk => peer.owner.answered(None)?,
-                Body::Verified { blocks, records } => peer.owner.verified(blocks, records)?,
+                Body::Verified { blocks, records, log } => peer.owner.verified(blocks, records, log)?,
                 Body::Credits => {}
             }
         }
@@ -174,7 +195,7 @@ fn completed(peers: &mut [Peer], wc: &Wc, plan: &Plan) -> Result<(), Failure> {
 fn farewell(cq: &Cq, lines: &mut [BufReader<TcpStream>]) -> Result<(), Failure> {
     for stream in lines {
         stream.get_ref().set_read_timeout(Some(Duration::from_millis(2)))?;
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + FAREWELL_LIMIT;
         let mut line = String::new();
         while !line.ends_with('\n') {
             while cq.poll_one()?.is_some() {}
@@ -205,7 +226,7 @@ fn report(
         let counts = peer.owner.counts;
         report.blocks += counts.blocks;
         report.resent += counts.resent;
-        report.records += counts.records;
+        report.records += peer.owner.records();
         report.verified_blocks += counts.verified_blocks;
         report.verified_records += counts.verified_records;
         report.credit_waits += peer.channel.waits;

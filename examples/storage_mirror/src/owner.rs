@@ -9,11 +9,12 @@ use xroce::{Access, Mr, Pd, Qp, RemoteMr, SendFlags, SendOp, SendWr, WrId};
 use crate::Failure;
 use crate::block::{BLOCK, BlockId, Tag, build};
 use crate::channel::Channel;
+use crate::log::Log;
 use crate::message::{Body, Record};
 use crate::work::Work;
 
-/// Turns after which an owner gives up on a round: something is wrong that resending does not mend.
-const MOST_TURNS: u32 = 1000;
+/// Turns in which nothing new arrived, after which an owner gives up: something is wrong that resending does not mend.
+const MOST_TURNS: u32 = 200;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -38,8 +39,6 @@ pub struct OwnerCounts {
     pub blocks: u64,
     /// Blocks written again.
     pub resent: u64,
-    /// Records logged.
-    pub records: u64,
     /// Blocks that the keeper found equal at the end.
     pub verified_blocks: u64,
     /// Records that the keeper got in order.
@@ -56,6 +55,7 @@ pub struct Owner {
     phase: Phase,
     round: u32,
     rounds: u32,
+    /// Turns since one block fewer was missing.
     turns: u32,
     todo: Vec<u32>,
     next: usize,
@@ -63,6 +63,7 @@ pub struct Owner {
     logging: bool,
     outstanding: u32,
     depth: u32,
+    log: Log,
     /// What it did.
     pub counts: OwnerCounts,
 }
@@ -92,6 +93,7 @@ impl Owner {
             logging: true,
             outstanding: 0,
             depth,
+            log: Log::default(),
             counts: OwnerCounts::default(),
         };
         owner.begin_round()?;
@@ -148,11 +150,11 @@ impl Owner {
         while self.outstanding < self.depth && self.next < self.todo.len() {
             let block = self.todo[self.next];
             if self.logging {
-                let tag = self.tags[block as usize];
-                if !channel.try_send(Body::Record(Record { sequence: self.counts.records, block, tag }))? {
+                let record = Record { sequence: self.log.records(), block, tag: self.tags[block as usize] };
+                if !channel.try_send(Body::Record(record))? {
                     break;
                 }
-                self.counts.records += 1;
+                self.log.add(&record);
                 self.counts.blocks += 1;
             } else {
                 self.counts.resent += 1;
@@ -189,10 +191,15 @@ impl Owner {
         if self.phase != Phase::Asked {
             return Err(format!("an answer that nobody asked for ({})", self.standing()).into());
         }
-        self.turns += 1;
         match missing {
-            Some(_) if self.turns == MOST_TURNS => Err(format!("gave up: {}", self.standing()).into()),
             Some(blocks) => {
+                self.turns = if blocks.len() < self.todo.len() { 0 } else { self.turns + 1 };
+                if self.turns == MOST_TURNS {
+                    let keeper = self.keeper;
+                    return Err(
+                        format!("{} blocks do not reach node {keeper}: {}", blocks.len(), self.standing()).into()
+                    );
+                }
                 self.send_again(blocks, false);
                 Ok(())
             }
@@ -204,17 +211,27 @@ impl Owner {
         }
     }
 
-    /// The keeper has compared everything.
-    pub fn verified(&mut self, blocks: u32, records: u64) -> Result<(), Failure> {
+    /// Records logged.
+    pub fn records(&self) -> u64 {
+        self.log.records()
+    }
+
+    /// The keeper has compared everything: so many blocks are equal, so many records came, with this checksum over all of them.
+    pub fn verified(&mut self, blocks: u32, records: u64, log: u32) -> Result<(), Failure> {
         self.counts.verified_blocks = blocks.into();
         self.counts.verified_records = records;
         self.phase = Phase::Verified;
-        if blocks as usize != self.tags.len() || records != self.counts.records {
+        let keeper = self.keeper;
+        if blocks as usize != self.tags.len() {
+            return Err(
+                format!("the copy at node {keeper} is not equal: {blocks} of {} blocks are", self.tags.len()).into()
+            );
+        }
+        if (records, log) != (self.log.records(), self.log.checksum()) {
             return Err(format!(
-                "the copy at node {} is not equal: {blocks} of {} blocks, {records} of {} records",
-                self.keeper,
-                self.tags.len(),
-                self.counts.records
+                "the log at node {keeper} is not equal: {records} records with checksum {log:08x}, not {} with {:08x}",
+                self.log.records(),
+                self.log.checksum()
             )
             .into());
         }

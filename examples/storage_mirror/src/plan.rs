@@ -1,7 +1,12 @@
 //! What a run does: the options that all nodes share.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+
+use crate::Load;
+use crate::sabotage::{How, Sabotage};
 
 /// The service that carries the blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
@@ -40,6 +45,51 @@ pub struct Plan {
     pub channel_depth: u32,
     /// Microseconds that a keeper spends on each record.
     pub slow_mirror_us: u32,
+    /// Time without any progress after which a node gives up.
+    pub patience: Duration,
+    /// A failure made on purpose.
+    pub sabotage: Option<Sabotage>,
     /// What decides which frames are lost.
     pub seed: u64,
+}
+
+impl Plan {
+    /// A plan of what the command line says.
+    pub fn new(data: Data, loss: f64, load: &Load) -> Plan {
+        Plan {
+            data,
+            blocks: load.blocks,
+            rounds: load.rounds,
+            loss,
+            credits: !load.no_credits,
+            channel_depth: load.channel_depth,
+            slow_mirror_us: load.slow_mirror,
+            patience: Duration::from_secs(load.patience.into()),
+            sabotage: load.sabotage,
+            seed: load.seed,
+        }
+    }
+
+    /// The command line that leads to this plan, for a node's process.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["--data".to_owned(), self.data.name().to_lowercase()];
+        let mut option = |name: &str, value: &dyn ToString| arguments.extend([name.to_owned(), value.to_string()]);
+        option("--loss", &self.loss);
+        option("--blocks", &self.blocks);
+        option("--rounds", &self.rounds);
+        option("--channel-depth", &self.channel_depth);
+        option("--slow-mirror", &self.slow_mirror_us);
+        option("--patience", &self.patience.as_secs());
+        option("--seed", &self.seed);
+        if let Some(sabotage) = &self.sabotage {
+            option("--break", sabotage);
+        }
+        arguments.extend((!self.credits).then(|| "--no-credits".to_owned()));
+        arguments
+    }
+
+    /// Whether node `me` is to fail in this way.
+    pub fn breaks(&self, me: u32, how: How) -> bool {
+        self.sabotage == Some(Sabotage { node: me, how })
+    }
 }

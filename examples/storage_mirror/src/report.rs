@@ -174,11 +174,23 @@ pub fn plot(runs: &[Run]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn run(data: Data, loss: f64, seconds: f64) -> Run {
-        let plan =
-            Plan { data, blocks: 16, rounds: 1, loss, credits: true, channel_depth: 32, slow_mirror_us: 0, seed: 0 };
+        let plan = Plan {
+            data,
+            blocks: 16,
+            rounds: 1,
+            loss,
+            credits: true,
+            channel_depth: 32,
+            slow_mirror_us: 0,
+            patience: Duration::ZERO,
+            sabotage: None,
+            seed: 0,
+        };
         let node = NodeReport { seconds, blocks: 16, resent: 4, ..NodeReport::default() };
         Run { plan, nodes: vec![node], cpu_seconds: 0.001 }
     }

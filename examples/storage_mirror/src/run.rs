@@ -1,25 +1,28 @@
-//! One run: starts the nodes, brings them together, gathers what they report.
-//!
-//! The nodes find each other over TCP, the higher index connecting to the lower: over the loopback where all are in one process,
-//! else through the same network that carries RoCE.
+//! One run: starts the nodes, gathers what they report, and ends all of them as soon as one has failed.
 
 use std::fmt;
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use xroce::Device;
 
 use crate::Failure;
+use crate::meet::meet;
 use crate::network::{self, NETDEV, Namespaces, address};
 use crate::node;
 use crate::plan::{Data, Plan};
 use crate::report::{NodeReport, Run};
 
 const PORT: u16 = 18516;
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// What fails in the wake of a failure is told too, if it comes so soon: the first to be noticed need not be the cause.
+const GRACE: Duration = Duration::from_millis(300);
 
 /// Where the nodes run.
 pub enum Place {
@@ -66,6 +69,9 @@ pub struct NodeArgs {
     load: crate::Load,
 }
 
+/// How a node ended, in its own words.
+type Outcome = Result<NodeReport, String>;
+
 /// Runs `plan` on all nodes.
 pub fn all_nodes(place: &Place, nodes: u32, plan: &Plan) -> Result<Run, Failure> {
     let (reports, cpu) = match place {
@@ -75,25 +81,51 @@ pub fn all_nodes(place: &Place, nodes: u32, plan: &Plan) -> Result<Run, Failure>
     Ok(Run { plan: *plan, nodes: reports, cpu_seconds: cpu })
 }
 
+/// Waits until every node has reported or one has failed. A node that says nothing (None) is settled by the caller.
+fn gather(
+    nodes: u32,
+    said: &Receiver<(u32, Option<Outcome>)>,
+    mut settle: impl FnMut(u32, Option<Outcome>) -> Outcome,
+) -> Result<Vec<NodeReport>, Failure> {
+    let (mut reports, mut failures) = (Vec::new(), Vec::new());
+    let mut until: Option<Instant> = None;
+    while reports.len() + failures.len() < nodes as usize {
+        let next = match until {
+            None => said.recv().ok(),
+            Some(until) => said.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
+        };
+        let Some((index, outcome)) = next else { break };
+        match settle(index, outcome) {
+            Ok(report) => reports.push(report),
+            Err(why) => {
+                failures.push(format!("node {index} failed: {why}"));
+                until.get_or_insert_with(|| Instant::now() + GRACE);
+            }
+        }
+    }
+    if !failures.is_empty() {
+        return Err(failures.join("\n  ").into());
+    }
+    reports.sort_by_key(|report| report.node);
+    Ok(reports)
+}
+
+/// The threads are not waited for: the program ends when one of them has failed, and with it the others.
 fn in_memory(nodes: u32, plan: &Plan) -> Result<(Vec<NodeReport>, f64), Failure> {
     let devices = network::in_memory(nodes, plan.loss, plan.seed)?;
     let listeners = (0..nodes).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<Vec<_>, _>>()?;
-    let at = listeners.iter().map(TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
-    let reports = thread::scope(|scope| {
-        let threads: Vec<_> = devices
-            .into_iter()
-            .zip(listeners)
-            .enumerate()
-            .map(|(me, (device, listener))| {
-                let at = &at;
-                scope.spawn(move || node::run(me as u32, &device, meet(me as u32, &listener, at)?, plan))
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|t| t.join().unwrap_or_else(|_| Err("a node panicked".into())))
-            .collect::<Result<Vec<_>, Failure>>()
-    })?;
+    let at: Arc<[SocketAddr]> = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
+    let (say, said) = channel();
+    for (me, (device, listener)) in (0..nodes).zip(devices.into_iter().zip(listeners)) {
+        let (at, plan, say) = (at.clone(), *plan, say.clone());
+        thread::spawn(move || {
+            let node = || node::run(me, &device, meet(me, &listener, &at)?, &plan);
+            let outcome = catch_unwind(AssertUnwindSafe(node)).ok().map(|o| o.map_err(|e: Failure| e.to_string()));
+            // Nobody listens any more when another node was the first to fail.
+            let _ = say.send((me, outcome));
+        });
+    }
+    let reports = gather(nodes, &said, |_, outcome| outcome.unwrap_or_else(|| Err("its thread panicked".to_owned())))?;
     // One process: each node measured the CPU time of all.
     let cpu = reports.iter().map(|r| r.cpu_seconds).fold(0.0, f64::max);
     Ok((reports, cpu))
@@ -108,83 +140,55 @@ impl Drop for Running {
     }
 }
 
+impl Running {
+    /// The process has closed its output: what came of it.
+    fn settle(&mut self, outcome: Option<Outcome>) -> Outcome {
+        let status = self.0.wait().map_err(|e| e.to_string())?;
+        match outcome {
+            Some(Ok(report)) if status.success() => Ok(report),
+            Some(Err(why)) => Err(why),
+            Some(Ok(_)) => Err(format!("it reported, and then its process ended by {status}")),
+            None => Err(format!("its process ended by {status}, without a report")),
+        }
+    }
+}
+
 fn in_namespaces(namespaces: &Namespaces, nodes: u32, plan: &Plan) -> Result<(Vec<NodeReport>, f64), Failure> {
     let program = std::env::current_exe()?;
-    let running = (0..nodes)
-        .map(|index| {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", namespaces.name(index)]).arg(&program).arg("node");
-            command.args(["--index", &index.to_string(), "--nodes", &nodes.to_string()]);
-            command.args(["--data", &plan.data.name().to_lowercase(), "--loss", &plan.loss.to_string()]);
-            command.args(["--blocks", &plan.blocks.to_string(), "--rounds", &plan.rounds.to_string()]);
-            command.args(["--seed", &plan.seed.to_string(), "--channel-depth", &plan.channel_depth.to_string()]);
-            command.args(["--slow-mirror", &plan.slow_mirror_us.to_string()]);
-            command.args((!plan.credits).then_some("--no-credits"));
-            command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().map(Running)
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut reports = Vec::new();
-    for (index, mut node) in running.into_iter().enumerate() {
+    let (say, said) = channel();
+    let mut running = Vec::new();
+    for index in 0..nodes {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespaces.name(index)]).arg(&program).arg("node");
+        command.args(["--index", &index.to_string(), "--nodes", &nodes.to_string()]).args(plan.arguments());
+        let mut node = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().map(Running)?;
         let output = node.0.stdout.take().ok_or("a node without output")?;
-        let report: Result<NodeReport, _> = serde_json::from_reader(output);
-        let status = node.0.wait()?;
-        if !status.success() {
-            return Err(format!("node {index}: {status}").into());
-        }
-        reports.push(report?);
+        running.push(node);
+        let say = say.clone();
+        thread::spawn(move || {
+            let outcome = serde_json::from_reader(output).ok();
+            let _ = say.send((index, outcome));
+        });
     }
+    let reports = gather(nodes, &said, |index, outcome| running[index as usize].settle(outcome))?;
     let cpu = reports.iter().map(|r| r.cpu_seconds).sum();
     Ok((reports, cpu))
 }
 
-/// The node that `args` name: prints its report as one JSON object.
-pub fn one_node(args: &NodeArgs) -> Result<(), Failure> {
-    let plan = Plan {
-        data: args.data,
-        blocks: args.load.blocks,
-        rounds: args.load.rounds,
-        loss: args.loss,
-        credits: !args.load.no_credits,
-        channel_depth: args.load.channel_depth,
-        slow_mirror_us: args.load.slow_mirror,
-        seed: args.load.seed,
-    };
+/// The node that `args` name, in this process: prints its [`Outcome`] as one JSON object, for the program that started it.
+pub fn one_node(args: &NodeArgs) -> ExitCode {
+    let outcome = node_here(args).map_err(|e| e.to_string());
+    let mut out = io::stdout().lock();
+    let said = serde_json::to_writer(&mut out, &outcome).map_err(io::Error::from).and_then(|()| writeln!(out));
+    if said.is_ok() && outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn node_here(args: &NodeArgs) -> Result<NodeReport, Failure> {
+    // Who started us may be killed, and then nobody would end us.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let plan = Plan::new(args.data, args.loss, &args.load);
     let device = network::lossy(Device::builder(NETDEV), plan.loss, plan.seed + u64::from(args.index))?.open()?;
     let at: Vec<SocketAddr> = (0..args.nodes).map(|n| (IpAddr::V4(address(n)), PORT).into()).collect();
     let listener = TcpListener::bind(at[args.index as usize])?;
-    let report = node::run(args.index, &device, meet(args.index, &listener, &at)?, &plan)?;
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, &report)?;
-    writeln!(out)?;
-    Ok(())
-}
-
-/// A TCP connection to each other node. Who connects says its index in the first byte.
-fn meet(me: u32, listener: &TcpListener, at: &[SocketAddr]) -> Result<Vec<(u32, TcpStream)>, Failure> {
-    let mut peers = Vec::new();
-    for (index, address) in at.iter().enumerate().take(me as usize) {
-        let mut stream = dial(address)?;
-        stream.write_all(&[me as u8])?;
-        peers.push((index as u32, stream));
-    }
-    while peers.len() + 1 < at.len() {
-        let (mut stream, _) = listener.accept()?;
-        let mut index = [0];
-        std::io::Read::read_exact(&mut stream, &mut index)?;
-        peers.push((index[0].into(), stream));
-    }
-    // The same order everywhere: lower pairs first, so that no two nodes wait for each other in a circle.
-    peers.sort_by_key(|(index, _)| *index);
-    Ok(peers)
-}
-
-fn dial(address: &SocketAddr) -> Result<TcpStream, Failure> {
-    let deadline = Instant::now() + CONNECT_LIMIT;
-    loop {
-        match TcpStream::connect(address) {
-            Ok(stream) => return Ok(stream),
-            Err(e) if Instant::now() > deadline => return Err(format!("no node at {address}: {e}").into()),
-            Err(_) => thread::sleep(Duration::from_millis(20)),
-        }
-    }
+    node::run(args.index, &device, meet(args.index, &listener, &at)?, &plan)
 }

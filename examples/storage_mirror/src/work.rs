@@ -1,5 +1,7 @@
 //! What a completion belongs to, packed into the 64 bits of a work request's number.
 
+use std::fmt;
+
 /// A request of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
@@ -24,6 +26,16 @@ pub enum Work {
         /// Number of the block.
         block: u32,
     },
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Work::Sent { peer, .. } => write!(f, "SEND to node {peer}"),
+            Work::Received { peer, .. } => write!(f, "RECV from node {peer}"),
+            Work::Block { peer, block } => write!(f, "WRITE of block {block} to node {peer}"),
+        }
+    }
 }
 
 impl Work {

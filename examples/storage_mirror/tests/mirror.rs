@@ -1,6 +1,11 @@
 //! The storage case end to end, on a network in memory: what is lost is found, what is claimed was compared.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest that a run may go on behind a failure.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The rows of the table that the program prints.
 fn mirror(args: &[&str]) -> Vec<Row> {
@@ -74,4 +79,138 @@ fn a_slow_mirror_is_met_by_credits_or_by_rnr_naks() {
     for row in mirror(&[&slow[..], &["--no-credits"]].concat()) {
         assert!(row.credit_waits == 0 && row.rnr_naks > 0, "{row:?}");
     }
+}
+
+/// A run that must fail ends by itself; its exit code and what it says.
+fn fails(args: &[&str]) -> String {
+    let child = Command::new(env!("CARGO_BIN_EXE_storage-mirror"))
+        .args(["--sim", "--nodes", "3", "--blocks", "2", "--rounds", "2"])
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("storage-mirror starts");
+    ends(child)
+}
+
+#[test]
+fn a_copy_that_is_not_equal_ends_the_run() {
+    for data in ["uc", "rc"] {
+        let said = fails(&["--data", data, "--break", "1:rot"]);
+        assert!(said.contains("failed: the copy at node 1 is not equal: 1 of 2 blocks are"), "{said}");
+    }
+}
+
+#[test]
+fn a_log_that_is_not_equal_ends_the_run() {
+    let said = fails(&["--break", "2:forget"]);
+    assert!(said.contains("failed: the log at node 2 is not equal: 0 records"), "{said}");
+}
+
+#[test]
+fn a_request_that_fails_ends_the_run() {
+    let said = fails(&["--data", "rc", "--break", "2:key"]);
+    assert!(said.contains("node 2 failed: WRITE of block 0 to node "), "{said}");
+    assert!(said.contains("remote access error"), "{said}");
+}
+
+#[test]
+fn blocks_that_never_arrive_end_the_run() {
+    let said = fails(&["--data", "uc", "--break", "2:key"]);
+    assert!(said.contains("node 2 failed: 2 blocks do not reach node "), "{said}");
+}
+
+#[test]
+fn a_node_that_crashes_ends_the_run() {
+    let said = fails(&["--break", "0:crash"]);
+    assert!(said.contains("node 0 failed: its thread panicked"), "{said}");
+}
+
+#[test]
+fn a_node_that_hangs_ends_the_run() {
+    let said = fails(&["--break", "0:hang", "--patience", "1"]);
+    assert!(said.contains("nothing came for 1s: owner ") && said.contains(" to 0: round "), "{said}");
+}
+
+#[test]
+fn a_node_that_is_killed_ends_the_run() {
+    for wait in [Duration::ZERO, Duration::from_millis(1500)] {
+        let Some(said) = disturbed("a_node_that_is_killed_ends_the_run", "KILL", wait) else { return };
+        let due = "node 1 failed: its process ended by signal: 9 (SIGKILL), without a report";
+        assert!(said.contains(due), "after {wait:?}: {said}");
+    }
+}
+
+#[test]
+fn a_node_that_stops_answering_ends_the_run() {
+    let wait = Duration::from_millis(1500);
+    let Some(said) = disturbed("a_node_that_stops_answering_ends_the_run", "STOP", wait) else { return };
+    assert!(said.contains(" to node 1: transport retry counter exceeded"), "{said}");
+}
+
+/// What a run in namespaces says when its node 1 gets a signal, so long after its start. None if it cannot be had here.
+fn disturbed(test: &str, signal: &str, after: Duration) -> Option<String> {
+    // A run that would take minutes: the signal comes in the midst of it.
+    let mut run = Command::new(env!("CARGO_BIN_EXE_storage-mirror"))
+        .args(["--nodes", "3", "--blocks", "64", "--rounds", "100000", "--data", "rc"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("storage-mirror starts");
+    // The table's head is written when the namespaces are there, just before the nodes are started.
+    let head = BufReader::new(run.stdout.take().expect("a pipe")).lines().nth(1);
+    let node = head.and_then(|_| process_of_node(run.id(), 1));
+    let (true, Some(node)) = (after.is_zero() || still_runs(&mut run, after), node) else {
+        let said = ends(run);
+        println!("SKIP {test}: {}", said.trim());
+        return None;
+    };
+    let sent = Command::new("kill").args(["-s", signal, &node.to_string()]).status().expect("kill(1) runs");
+    assert!(sent.success(), "node 1 runs");
+    Some(ends(run))
+}
+
+fn still_runs(run: &mut Child, after: Duration) -> bool {
+    std::thread::sleep(after);
+    run.try_wait().expect("it can be waited for").is_none()
+}
+
+/// Waits for the process of node `index`; None if the run ends before there is one.
+fn process_of_node(run: u32, index: u32) -> Option<u32> {
+    let wanted = format!("\0node\0--index\0{index}\0");
+    let command_line = |process: u32| std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    // That of a process that has ended is empty.
+    while !command_line(run).is_empty() {
+        let children = std::fs::read_to_string(format!("/proc/{run}/task/{run}/children")).ok()?;
+        let mut children = children.split_whitespace().filter_map(|id| id.parse().ok());
+        // Not `ip netns exec`, which becomes the node.
+        if let Some(node) = children.find(|&child| {
+            let line = command_line(child);
+            line.contains(&wanted) && !line.starts_with("ip\0")
+        }) {
+            return Some(node);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
+}
+
+/// Waits for a run that must fail, far less long than a run that nobody ends; what it says.
+fn ends(mut run: Child) -> String {
+    let start = Instant::now();
+    let status = loop {
+        match run.try_wait().expect("it can be waited for") {
+            Some(status) => break status,
+            None if start.elapsed() > PATIENCE => {
+                run.kill().expect("it runs");
+                run.wait().expect("it ends");
+                panic!("the run goes on after {PATIENCE:?}");
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let mut said = String::new();
+    run.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    assert_eq!(status.code(), Some(1), "{said}");
+    said
 }
