@@ -180,15 +180,13 @@ impl Rig {
         }
     }
 
-    /// Something was found, or nothing. Where others drive the device they need the CPU at once. A test of bandwidth makes no
-    /// system call to wait: it has work, but for moments.
+    /// Something was found, or nothing. Where others drive the device they need the CPU at once.
     #[inline]
     fn note(&self, found: bool) {
         let mut idle = self.idle.get();
         match (found, self.inline_progress) {
             (true, _) => idle.found(),
-            (false, true) if self.plan.test.is_lat() => idle.nothing(),
-            (false, true) => std::hint::spin_loop(),
+            (false, true) => idle.nothing(),
             (false, false) => std::thread::yield_now(),
         }
         self.idle.set(idle);
