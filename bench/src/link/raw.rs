@@ -153,7 +153,7 @@ impl Sender {
             xsk.tx.publish();
             in_flight += count as u32 * pieces;
             // Frames that come back are only taken off the ring.
-            drain(xsk);
+            drain(xsk, 0);
             if xsk.tx.pending() > 0 {
                 xsk.kick();
             } else {
@@ -181,17 +181,19 @@ impl Sender {
     }
 }
 
-/// Takes what is in the receive ring, and gives the chunks back.
-fn drain(xsk: &mut Xsk) {
-    let count = xsk.rx.waiting();
+/// Takes what is in the receive ring, and gives the chunks back. How many pieces of `len` bytes there were.
+fn drain(xsk: &mut Xsk, len: usize) -> u32 {
+    let (count, mut found) = (xsk.rx.waiting(), 0);
     for _ in 0..count {
         let desc = xsk.rx.take();
+        found += u32::from(desc.len as usize == len);
         xsk.fill.put(desc.addr & !(CHUNK as u64 - 1));
     }
     if count > 0 {
         xsk.rx.release();
         xsk.fill.publish();
     }
+    found
 }
 
 struct Receiver {
@@ -258,25 +260,26 @@ impl Receiver {
     }
 }
 
-/// The times of `rounds` round trips of frames with `payload` bytes behind the UDP header, in nanoseconds; both ends spin.
+/// The times of `rounds` round trips of frames with `payload` bytes behind the UDP header, in nanoseconds; both ends spin. With
+/// `ack`, each frame is followed by a small one in the same kick, as a request of RC is by the ACK for what came before.
 ///
 /// # Errors
 /// When the sockets cannot be had or a frame is lost.
-pub fn ping_pong(net: &Net, payload: usize, rounds: usize) -> Result<Vec<u64>> {
+pub fn ping_pong(net: &Net, payload: usize, ack: bool, rounds: usize) -> Result<Vec<u64>> {
     let (stop, ready) = (AtomicBool::new(false), Barrier::new(2));
     let (stop, ready) = (&stop, &ready);
-    let len = HEADERS + payload;
+    let ball = Ball { len: HEADERS + payload, ack };
     let ping = move || {
         let mut end = open(Side::A)?;
         net.take_cpu(Side::A)?;
-        end.xsk.bytes_mut(Xsk::send_area(), HEADERS).copy_from_slice(&headers(Side::A, Side::B, payload));
+        ball.write(&mut end.xsk, (Side::A, Side::B));
         ready.wait();
         std::thread::sleep(Duration::from_millis(20));
         let mut times = Vec::with_capacity(rounds);
         for _ in 0..rounds {
             let start = Instant::now();
-            shoot(&mut end.xsk, len);
-            if !catch(&mut end.xsk, stop) {
+            ball.shoot(&mut end.xsk);
+            if !ball.catch(&mut end.xsk, stop) {
                 break;
             }
             times.push(start.elapsed().as_nanos() as u64);
@@ -287,36 +290,59 @@ pub fn ping_pong(net: &Net, payload: usize, rounds: usize) -> Result<Vec<u64>> {
     let pong = move || {
         let mut end = open(Side::B)?;
         net.take_cpu(Side::B)?;
-        end.xsk.bytes_mut(Xsk::send_area(), HEADERS).copy_from_slice(&headers(Side::B, Side::A, payload));
+        ball.write(&mut end.xsk, (Side::B, Side::A));
         ready.wait();
-        while catch(&mut end.xsk, stop) {
-            shoot(&mut end.xsk, len);
+        while ball.catch(&mut end.xsk, stop) {
+            ball.shoot(&mut end.xsk);
         }
         Ok(())
     };
     Ok(net.both(ping, pong)?.0)
 }
 
-fn shoot(xsk: &mut Xsk, len: usize) {
-    put(xsk, Xsk::send_area(), len);
-    xsk.tx.publish();
-    while !xsk.kick() {}
-    collect(xsk);
+/// What goes back and forth.
+#[derive(Clone, Copy)]
+struct Ball {
+    /// Bytes of the frame.
+    len: usize,
+    /// A small frame follows.
+    ack: bool,
 }
 
-/// Waits for a frame. False when it is time to stop, or none came for two seconds.
-fn catch(xsk: &mut Xsk, stop: &AtomicBool) -> bool {
-    let start = Instant::now();
-    for spin in 1u64.. {
-        let count = xsk.rx.waiting();
-        if count > 0 {
-            drain(xsk);
-            return true;
-        }
-        std::hint::spin_loop();
-        if spin % 4096 == 0 && (stop.load(Ordering::Relaxed) || start.elapsed() > Duration::from_secs(2)) {
-            break;
+/// BTH, AETH and ICRC.
+const ACK: usize = 12 + 4 + 4;
+
+impl Ball {
+    fn write(self, xsk: &mut Xsk, (from, to): (Side, Side)) {
+        for (chunk, payload) in [(0, self.len - HEADERS), (CHUNK as u64, ACK)] {
+            xsk.bytes_mut(Xsk::send_area() + chunk, HEADERS).copy_from_slice(&headers(from, to, payload));
         }
     }
-    false
+
+    fn shoot(self, xsk: &mut Xsk) {
+        put(xsk, Xsk::send_area(), self.len);
+        if self.ack {
+            put(xsk, Xsk::send_area() + CHUNK as u64, HEADERS + ACK);
+        }
+        xsk.tx.publish();
+        while xsk.tx.pending() > 0 {
+            xsk.kick();
+        }
+        collect(xsk);
+    }
+
+    /// Waits for the frame; small ones are only taken off the ring. False when it is time to stop, or none came for two seconds.
+    fn catch(self, xsk: &mut Xsk, stop: &AtomicBool) -> bool {
+        let start = Instant::now();
+        for spin in 1u64.. {
+            if drain(xsk, self.len) > 0 {
+                return true;
+            }
+            std::hint::spin_loop();
+            if spin % 4096 == 0 && (stop.load(Ordering::Relaxed) || start.elapsed() > Duration::from_secs(2)) {
+                break;
+            }
+        }
+        false
+    }
 }
