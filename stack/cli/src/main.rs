@@ -1,6 +1,7 @@
 //! The `xroce` command: arguments enter, exit codes leave: 0 done, 1 failed, 2 usage. Errors go to standard error.
 #![deny(unsafe_code)]
 
+mod closed_pipe;
 mod commands;
 mod cpu;
 mod device;
@@ -83,6 +84,7 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    closed_pipe::ends_the_process();
     // A usage error ends in here with exit code 2, --help and --version with 0.
     let Cli { log, command } = Cli::parse();
     match log::start(log.as_deref()).map_err(Into::into).and_then(|()| command.run()) {

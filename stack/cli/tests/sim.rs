@@ -2,7 +2,7 @@
 
 mod ends;
 
-use ends::{Said, Scratch, xroce};
+use ends::{Said, Scratch, unheard, xroce};
 use serde_json::Value;
 
 #[track_caller]
@@ -30,6 +30,15 @@ fn pingpong_says_what_the_originals_say() {
         assert!(lines[1].ends_with(", GID ::ffff:192.0.2.2"), "{said:?}");
         assert!(lines[2].starts_with("200000 bytes in ") && lines[2].ends_with(" Mbit/sec"), "{said:?}");
         assert!(lines[3].starts_with("20 iters in ") && lines[3].ends_with(" usec/iter"), "{said:?}");
+    }
+}
+
+/// As a process that SIGPIPE ends, and not one whose threads wait for each other.
+#[test]
+fn nobody_listens_any_more() {
+    for line in ["rc_pingpong --sim -n 20", "perf write_bw --sim -n 20"] {
+        let said = unheard(&line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!((said.code, said.err.as_str()), (Some(141), ""), "{line}");
     }
 }
 
