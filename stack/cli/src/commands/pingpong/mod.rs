@@ -191,6 +191,9 @@ fn side(
 ) -> Result<Outcome, PingpongError> {
     let gid = choose_gid(context, args.gid_idx)?;
     let mut player = Player::new(context, kind, args, gid.index, random_psn())?;
+    if args.chk {
+        player.mark(which)?;
+    }
     let ours = player.address(gid.gid);
     tell(format!("  local address:  {ours}"));
     let mut stream = meet()?;
@@ -209,7 +212,7 @@ fn side(
         player.connect(&theirs)?;
     }
     let shown = Progress::start(context, Goal::Messages(args.iters.into()));
-    let ending = player.play(which, args.iters, args.chk)?;
+    let ending = player.play(which, args.iters)?;
     drop(shown);
     let seconds = match ending {
         Ending::Played(time) => time.as_secs_f64(),
