@@ -27,10 +27,10 @@ pub(crate) fn settle_at_exit(shards: &[Arc<Shard>]) {
     REGISTERED.call_once(|| sys::at_exit(settle));
     let Ok(mut debtors) = DEBTORS.lock() else { return };
     let process = std::process::id();
-    let debtors = debtors.get_or_insert_with(|| Debtors { process, shards: Vec::new() });
-    if debtors.process != process {
-        *debtors = Debtors { process, shards: Vec::new() };
-    }
+    let debtors = match &mut *debtors {
+        Some(ours) if ours.process == process => ours,
+        other => other.insert(Debtors { process, shards: Vec::new() }),
+    };
     debtors.shards.retain(|shard| shard.strong_count() > 0);
     debtors.shards.extend(shards.iter().map(Arc::downgrade));
 }
