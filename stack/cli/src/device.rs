@@ -17,6 +17,7 @@ use xroce::{Context, Device, DeviceBuilder, GidEntry, NoSuchGid, OpenError, Prog
 use xroce_port::pcap::{Capture, Pcap};
 
 use crate::commands::doctor;
+use crate::complete;
 use crate::faults::FaultArgs;
 
 /// Which device, and whether its frames are to be captured.
@@ -24,7 +25,7 @@ use crate::faults::FaultArgs;
 pub struct DeviceArgs {
     /// Netdev to open [default: the first that is up and can carry RoCE]. udp:ADDRESS takes a plain UDP socket on that address
     /// of this host instead, which needs no rights
-    #[arg(short = 'd', long = "device", visible_alias = "ib-dev", value_name = "NETDEV")]
+    #[arg(short = 'd', long = "device", visible_alias = "ib-dev", value_name = "NETDEV", add = complete::devices())]
     pub device: Option<String>,
     /// Capture every RoCE frame of this end, in pcapng (xroce decode and Wireshark read it)
     #[arg(long, value_name = "FILE")]
@@ -63,7 +64,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub faults: FaultArgs,
     /// Become this user and give up all capabilities once the device is open (nobody will do)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = complete::users())]
     pub user: Option<String>,
 }
 

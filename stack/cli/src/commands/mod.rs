@@ -1,10 +1,12 @@
 //! One subcommand a module: its arguments enter, its [`Outcome`] and its output leave.
 
 pub mod agent;
+pub mod completions;
 pub mod decode;
 pub mod devinfo;
 pub mod doctor;
 pub mod lab;
+pub mod man;
 pub mod perf;
 pub mod pingpong;
 pub mod script;

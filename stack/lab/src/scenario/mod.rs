@@ -45,6 +45,7 @@ pub static SCENARIOS: [&Scenario; 12] = [
 ];
 
 /// Something to learn.
+#[derive(Debug)]
 pub struct Scenario {
     /// What it is called on the command line.
     pub name: &'static str,

@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::Outcome;
+use crate::complete;
 use checks::Check;
 use netdev::{Netdev, Sys};
 
@@ -26,7 +27,7 @@ const JSON_VERSION: u32 = 1;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Look at this netdev only
-    #[arg(short, long, value_name = "NETDEV")]
+    #[arg(short, long, value_name = "NETDEV", add = complete::netdevs())]
     device: Option<String>,
     /// One JSON object
     #[arg(long)]

@@ -10,20 +10,21 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use xroce_lab::{Ladder, SCENARIOS, Scenario};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use xroce_lab::{SCENARIOS, Scenario};
 
-use super::{Outcome, Usage};
+use super::Outcome;
 
-/// Shows a RoCE conversation as a ladder diagram: one self-contained HTML page, or text.
+/// Show a RoCE conversation as a ladder diagram: one self-contained HTML page, or text.
 ///
 /// A scenario is played by two whole endpoints in memory, in virtual time. The page steps through it by the arrow keys: each
 /// packet down to its fields and bytes, with what the ICRC covers, and beside it both queue pairs: state, PSNs, window, timers,
 /// work requests.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to show; --list names them all
-    #[arg(required_unless_present_any = ["list", "from"])]
-    scenario: Option<String>,
+    /// What to show
+    #[arg(required_unless_present_any = ["list", "from"], value_parser = scenario())]
+    scenario: Option<&'static Scenario>,
     /// Show the RoCE v2 packets of a pcap or pcapng file instead
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     from: Option<PathBuf>,
@@ -44,9 +45,6 @@ pub struct Args {
 /// Why `lab` could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// The arguments ask for what there is not.
-    #[error(transparent)]
-    Usage(#[from] Usage),
     /// The capture cannot be shown.
     #[error("{}: {source}", file.display())]
     Capture {
@@ -73,7 +71,12 @@ pub fn run(args: &Args) -> Result<Outcome, LabError> {
     if args.list {
         return print(&list());
     }
-    let ladder = ladder(args)?;
+    let ladder = match (&args.from, args.scenario) {
+        (Some(file), _) => capture::ladder(file).map_err(|source| LabError::Capture { file: file.clone(), source })?,
+        (None, Some(scenario)) => scenario.run(),
+        // The parser has seen to it that there is one.
+        (None, None) => return print(&list()),
+    };
     if let Some(file) = &args.pcap {
         record::write(file, &ladder).map_err(|source| LabError::Write { file: file.clone(), source })?;
     }
@@ -88,16 +91,10 @@ pub fn run(args: &Args) -> Result<Outcome, LabError> {
     }
 }
 
-fn ladder(args: &Args) -> Result<Ladder, LabError> {
-    if let Some(file) = &args.from {
-        return capture::ladder(file).map_err(|source| LabError::Capture { file: file.clone(), source });
-    }
-    let name = args.scenario.as_deref().unwrap_or_default();
-    let Some(scenario) = Scenario::find(name) else {
-        let names: Vec<&str> = SCENARIOS.iter().map(|s| s.name).collect();
-        return Err(Usage(format!("there is no scenario {name:?}; there are {}", names.join(", "))).into());
-    };
-    Ok(scenario.run())
+/// The name of a scenario, with all of them in the help.
+fn scenario() -> impl TypedValueParser<Value = &'static Scenario> {
+    let names = SCENARIOS.iter().map(|s| PossibleValue::new(s.name).help(s.title));
+    PossibleValuesParser::new(names).try_map(|name| Scenario::find(&name).ok_or("there is no such scenario"))
 }
 
 fn list() -> String {

@@ -23,6 +23,7 @@ use xroce::{
 };
 
 use super::{Outcome, Usage};
+use crate::complete;
 use crate::cpu;
 use crate::device::{DeviceError, RunArgs, choose_gid, linger};
 use crate::number::{number, path_mtu, positive, size};
@@ -65,7 +66,7 @@ pub struct Args {
     #[arg(short = 'D', long, value_name = "SECONDS", value_parser = positive::<u32>)]
     duration: Option<u32>,
     /// Path MTU [default: the largest that both ends can]
-    #[arg(short, long, value_name = "BYTES", value_parser = path_mtu)]
+    #[arg(short, long, value_name = "BYTES", value_parser = path_mtu, add = complete::path_mtus())]
     mtu: Option<PathMtu>,
     /// Queue pairs [default: 1]
     #[arg(short, long, value_name = "COUNT", value_parser = positive::<u32>)]

@@ -13,6 +13,7 @@ use std::thread;
 use xroce::{Context, PathMtu, Psn, QpType, Wc};
 
 use super::{Outcome, Usage};
+use crate::complete;
 use crate::device::{DeviceError, RunArgs, choose_gid, linger};
 use crate::number::{number, path_mtu, positive, size};
 use crate::progress::{Goal, Progress};
@@ -40,7 +41,7 @@ pub struct Args {
     #[arg(short, long, value_name = "BYTES", default_value_t = 4096, value_parser = size)]
     size: u32,
     /// Path MTU: 256, 512, 1024, 2048 or 4096; the same at both ends
-    #[arg(short, long, value_name = "BYTES", default_value = "1024", value_parser = path_mtu)]
+    #[arg(short, long, value_name = "BYTES", default_value = "1024", value_parser = path_mtu, add = complete::path_mtus())]
     mtu: PathMtu,
     /// Receives to post at a time
     #[arg(short, long, value_name = "COUNT", default_value_t = 500, value_parser = positive::<u32>)]

@@ -19,6 +19,7 @@ use xroce_script::report::Report;
 use xroce_script::{LiveTarget, LocalTarget, Script, runner};
 
 use super::{Outcome, Usage};
+use crate::complete;
 use crate::device::{CaptureFile, DeviceError};
 use crate::number::number;
 use peer::{PeerAddress, PeerError};
@@ -44,7 +45,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", requires = "peer")]
     peer_device: Option<String>,
     /// Netdev that the script's packets leave by [default: the first that is up and can carry RoCE]
-    #[arg(short = 'd', long = "device", visible_alias = "ib-dev", value_name = "NETDEV", requires = "peer")]
+    #[arg(short = 'd', long = "device", visible_alias = "ib-dev", value_name = "NETDEV", requires = "peer", add = complete::netdevs())]
     device: Option<String>,
     /// Index of our own GID [default: the first routable one of each family]
     #[arg(short, long, value_name = "INDEX", value_parser = number::<u8>, requires = "peer")]

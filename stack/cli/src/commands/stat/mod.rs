@@ -17,6 +17,7 @@ use xroce::Qpn;
 use xroce::stat::{AskError, Report, Which, endpoints, run_dirs};
 
 use super::Outcome;
+use crate::complete;
 use crate::number::{number, positive, qpn};
 
 /// Version of the JSON object; grows when a field changes its meaning or goes away.
@@ -32,7 +33,7 @@ pub struct Args {
     #[arg(value_enum)]
     what: Option<What>,
     /// Only the queue pair with this number (0x12345, or decimal)
-    #[arg(value_name = "QPN", value_parser = qpn)]
+    #[arg(value_name = "QPN", value_parser = qpn, add = complete::queue_pairs())]
     qpn: Option<Qpn>,
     #[command(flatten)]
     select: Select,
@@ -54,7 +55,7 @@ pub struct Select {
     #[arg(long, value_name = "PID", value_parser = number::<u32>)]
     pid: Option<u32>,
     /// Only the devices on this netdev
-    #[arg(short, long, value_name = "NETDEV")]
+    #[arg(short, long, value_name = "NETDEV", add = complete::netdevs())]
     device: Option<String>,
 }
 

@@ -1,0 +1,97 @@
+//! `xroce completions`: a shell that has the script offers what may stand there.
+
+mod ends;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ends::xroce;
+
+/// What bash offers for the last of `words`, by the function that the script registers.
+fn bash(words: &[&str]) -> Vec<String> {
+    let asked = r#"
+        source <(xroce completions bash) || exit
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9
+        registered=$(complete -p xroce) || exit
+        [[ $registered =~ -F\ ([^ ]+) ]] || exit
+        "${BASH_REMATCH[1]}" xroce "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        printf '%s\n' "${COMPREPLY[@]}"
+    "#;
+    let bin = Path::new(env!("CARGO_BIN_EXE_xroce")).parent().expect("a directory").display().to_string();
+    let path = format!("{bin}:{}", std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("bash");
+    command.args(["--norc", "-c", asked, "bash", "xroce"]).args(words).env("PATH", path).env_remove("RUST_LOG");
+    let output = command.current_dir(scratch()).output().expect("bash starts");
+    assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// A directory with one capture in it.
+fn scratch() -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("completions");
+    fs::create_dir_all(&dir).expect("a scratch directory");
+    fs::write(dir.join("talk.pcapng"), []).expect("a file");
+    dir
+}
+
+#[track_caller]
+fn offers(words: &[&str], wanted: &[&str]) {
+    assert_eq!(bash(words), wanted, "{words:?}");
+}
+
+#[test]
+fn bash_completes_commands_and_options() {
+    let all = bash(&[""]);
+    for command in ["agent", "decode", "lab", "perf", "rc_pingpong", "uc_pingpong", "stat", "top", "--help"] {
+        assert!(all.iter().any(|offer| offer == command), "{command} in {all:?}");
+    }
+    offers(&["rc"], &["rc_pingpong"]);
+    offers(&["perf", "send_bw", "--rx-"], &["--rx-ring", "--rx-depth"]);
+    // Options of the originals that mean nothing here.
+    assert_eq!(bash(&["rc_pingpong", "--od"]), ["--odp"], "only where nothing else fits");
+    assert!(!bash(&["rc_pingpong", "--"]).contains(&"--odp".to_owned()));
+}
+
+#[test]
+fn bash_completes_values() {
+    offers(&["lab", "go"], &["go-back-n"]);
+    offers(&["lab", "--text", "psn"], &["psn-wrap"]);
+    offers(&["perf", "send_"], &["send_bw", "send_lat"]);
+    offers(&["perf", "send_bw", "--progress", "s"], &["spin"]);
+    offers(&["perf", "send_bw", "-m", "2"], &["256", "2048"]);
+    offers(&["stat", "--format", "p"], &["prometheus"]);
+    offers(&["stat", "q"], &["qp"]);
+    offers(&["completions", "z"], &["zsh"]);
+    offers(&["--log", "de"], &["debug"]);
+    offers(&["doctor", "--log", "warn,xroce::qp=t"], &["warn,xroce::qp=trace"]);
+    offers(&["rc_pingpong", "--user", "nob"], &["nobody"]);
+    offers(&["decode", "t"], &["talk.pcapng"]);
+    offers(&["man", "uc"], &["uc_pingpong"]);
+}
+
+#[test]
+fn bash_completes_the_netdevs_there_are() {
+    for words in [["doctor", "-d", "l"], ["devinfo", "--device", "l"], ["rc_pingpong", "--ib-dev", "l"]] {
+        assert!(bash(&words).contains(&"lo".to_owned()), "{words:?}");
+    }
+    offers(&["perf", "-d", "ud"], &["udp:"]);
+    assert!(bash(&["stat", "-d", "ud"]).is_empty());
+}
+
+#[test]
+fn every_shell_has_a_script_that_asks_us() {
+    for (shell, way) in [
+        ("bash", "complete -o"),
+        ("elvish", "edit:completion:arg-completer[xroce]"),
+        ("fish", "complete --keep-order"),
+        ("powershell", "Register-ArgumentCompleter"),
+        ("zsh", "#compdef xroce"),
+    ] {
+        let said = xroce(&["completions", shell]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.out.contains(way) && said.out.contains("XROCE_COMPLETE"), "{shell}: {}", said.out);
+    }
+    assert_eq!(xroce(&["completions", "csh"]).code, Some(2));
+    assert_eq!(xroce(&["completions"]).code, Some(2));
+}
