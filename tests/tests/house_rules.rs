@@ -38,14 +38,14 @@ fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 #[test]
 fn dependencies_point_down_only() {
-    // cli → verbs → engine → {transport, port} → wire, and the XDP program under the port; cli → lab → the same three.
+    // cli → verbs → engine → {transport, port} → wire, and the XDP program under the port; cli → lab → the same three and script.
     let may_use: &[(&str, &[&str])] = &[
         ("stack/wire", &[]),
         ("stack/transport", &["xroce-wire"]),
         ("stack/port", &["xroce-wire", "xroce-xdp-prog"]),
         ("xdp-prog", &[]),
         ("stack/engine", &["xroce-wire", "xroce-transport", "xroce-port"]),
-        ("stack/lab", &["xroce-wire", "xroce-transport", "xroce-port"]),
+        ("stack/lab", &["xroce-wire", "xroce-transport", "xroce-port", "xroce-script"]),
         ("stack/verbs", &["xroce-wire", "xroce-transport", "xroce-port", "xroce-engine"]),
         ("stack/script", &["xroce-wire", "xroce-transport"]),
     ];

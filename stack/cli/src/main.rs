@@ -117,6 +117,7 @@ fn main() -> ExitCode {
 fn is_usage(error: &(dyn Error + 'static)) -> bool {
     error.is::<Usage>()
         || matches!(error.downcast_ref(), Some(man::ManError::Usage(_)))
+        || matches!(error.downcast_ref(), Some(lab::LabError::Script(_)))
         || matches!(error.downcast_ref(), Some(pingpong::PingpongError::Usage(_)))
         || matches!(error.downcast_ref(), Some(perf::PerfError::Usage(_)))
         || error.downcast_ref::<script::ScriptError>().is_some_and(script::ScriptError::is_usage)

@@ -54,6 +54,26 @@ fn a_capture_of_ours_becomes_a_ladder() {
 }
 
 #[test]
+fn a_packet_script_becomes_a_ladder_with_the_state_of_its_device() {
+    let dir = scratch("script");
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/scripts/rc/retry_count.roce");
+    let path = script.to_str().expect("UTF-8");
+    let text = xroce(&["lab", "--from", path, "--text"]);
+    assert!(text.code == Some(0) && text.out.contains("device: ACK timer expired: no retry left"), "{text:?}");
+    let page = xroce(&["lab", "--from", path, "-o", "-"]);
+    assert!(
+        page.code == Some(0) && page.out.contains("\"states\":[[") && page.out.contains(",null]"),
+        "{:?}",
+        page.err
+    );
+    let bad = dir.join("bad.roce");
+    fs::write(&bad, "# A rule.\n\nqp rc\n\n  > SNED_ONLY psn=1\n").expect("a scratch file");
+    let said = xroce(&["lab", "--from", bad.to_str().expect("UTF-8")]);
+    assert!(said.code == Some(2) && said.err.contains("SEND_ONLY"), "{said:?}");
+    fs::remove_dir_all(dir).expect("ours");
+}
+
+#[test]
 fn what_there_is_not_is_named() {
     let said = xroce(&["lab", "nosuch"]);
     assert_eq!(said.code, Some(2), "{said:?}");

@@ -96,7 +96,7 @@ struct Conversation {
 
 /// What tells a request packet of RC from all others, so that one which comes again is known. A READ request that asks for
 /// the rest has another PSN, and is new in that sense.
-fn request_key(bytes: &[u8]) -> Option<(u32, u32, Operation)> {
+pub(crate) fn request_key(bytes: &[u8]) -> Option<(u32, u32, Operation)> {
     let packet = Wire::new_checked(bytes, &[]).ok()?;
     match packet.opcode() {
         Opcode::Rc(operation) if operation.is_request() => {

@@ -16,6 +16,8 @@ pub struct Ladder {
     pub title: String,
     /// What happens and why, a paragraph each.
     pub about: Vec<String>,
+    /// What went wrong, where that is known.
+    pub findings: Vec<Finding>,
     /// What to look at.
     pub look: Vec<String>,
     /// Settings worth knowing: name and value.
@@ -28,12 +30,21 @@ pub struct Ladder {
     pub steps: Vec<Step>,
 }
 
+/// Something that went wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// In a sentence or two.
+    pub text: String,
+    /// The step where it shows.
+    pub step: Option<usize>,
+}
+
 /// One of the two ends.
 #[derive(Debug, Clone, Default)]
 pub struct End {
     /// One letter or word.
     pub name: String,
-    /// Its IP address.
+    /// Its IP address; may be empty.
     pub address: String,
     /// Its queue pair, where there is one.
     pub qpn: Option<Qpn>,
@@ -63,7 +74,7 @@ pub enum Fate {
     Duplicated,
     /// It arrived with this bit flipped, counted from the most significant bit of the IP header's first byte.
     Corrupted(usize),
-    /// It was seen once, where a capture was taken.
+    /// It was seen once, where a capture was taken, or takes no time.
     Captured,
 }
 
@@ -98,7 +109,7 @@ pub enum What {
         /// The network had doubled it, and this is the second.
         copy: bool,
     },
-    /// A packet was seen by a capture.
+    /// A packet went by: where a capture was taken, or without taking time.
     Captured(usize),
     /// A timer ran out.
     Timer(String),

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::ladder::{Fate, Ladder, Step, What, time};
+use crate::ladder::{Fate, Finding, Ladder, Step, What, time};
 use crate::words;
 
 /// Characters between the two rails.
@@ -15,6 +15,14 @@ pub fn text(ladder: &Ladder) -> String {
     let mut out = format!("{}\n{}\n\n", ladder.title, "=".repeat(ladder.title.chars().count()));
     for paragraph in &ladder.about {
         wrap(&mut out, "", paragraph);
+        out.push('\n');
+    }
+    if !ladder.findings.is_empty() {
+        out.push_str("What went wrong\n");
+        for Finding { text, step } in &ladder.findings {
+            let at = step.map_or(String::new(), |step| format!(" [{} µs]", time(ladder.steps[step].at_ns)));
+            wrap(&mut out, "! ", &format!("{text}{at}"));
+        }
         out.push('\n');
     }
     for point in &ladder.look {
@@ -37,18 +45,21 @@ pub fn steps(ladder: &Ladder) -> String {
     let mut out = String::new();
     let end = |i: usize| {
         let end = &ladder.ends[i];
-        let qpn = end.qpn.map_or(String::new(), |qpn| format!(" QP {qpn}"));
-        format!("{} {}{qpn}", end.name, end.address)
+        let qpn = end.qpn.map_or(String::new(), |qpn| format!("QP {qpn}"));
+        let words = [&*end.name, &*end.address, &*qpn];
+        words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
     };
-    let _ = writeln!(out, "{:>12}  {:<half$}{:>half$}", "µs", end(0), end(1), half = WIDTH / 2 + 1);
+    let widest = ladder.steps.last().map_or(0, |step| time(step.at_ns).chars().count());
+    let margin = widest.max(12);
+    let _ = writeln!(out, "{:>margin$}  {:<half$}{:>half$}", "µs", end(0), end(1), half = WIDTH / 2 + 1);
     for step in &ladder.steps {
-        line(&mut out, ladder, step);
+        line(&mut out, margin, ladder, step);
     }
     out
 }
 
-/// One step: an arrow or a mark, then the effects, each on a line of its own.
-fn line(out: &mut String, ladder: &Ladder, step: &Step) {
+/// One step: an arrow or a mark, then the effects, each on a line of its own. Times have `margin` characters.
+fn line(out: &mut String, margin: usize, ladder: &Ladder, step: &Step) {
     let right = step.end == 1;
     let (body, beside) = match &step.what {
         What::Call(text) | What::Timer(text) => {
@@ -57,16 +68,16 @@ fn line(out: &mut String, ladder: &Ladder, step: &Step) {
         }
         What::Sent(index) => (rails(&leaving(ladder, *index), right), String::new()),
         What::Arrived { packet, copy } => (rails(&arriving(ladder, *packet, *copy), right), String::new()),
-        What::Captured(index) => (rails(&leaving(ladder, *index), right), String::new()),
+        What::Captured(index) => (crossing(ladder, *index), String::new()),
     };
     let beside = if beside.is_empty() { beside } else { format!("  {}: {beside}", ladder.ends[step.end].name) };
-    let _ = writeln!(out, "{}", format!("{:>12}  {body}{beside}", time(step.at_ns)).trim_end());
+    let _ = writeln!(out, "{}", format!("{:>margin$}  {body}{beside}", time(step.at_ns)).trim_end());
     for effect in &step.effects {
         let name = &ladder.ends[step.end].name;
-        let _ = writeln!(out, "{:>12}  │{:WIDTH$}│  {name}: {}", "", "", effect.words());
+        let _ = writeln!(out, "{:>margin$}  │{:WIDTH$}│  {name}: {}", "", "", effect.words());
     }
     if let Some(note) = &step.note {
-        let _ = writeln!(out, "{:>12}  │{:WIDTH$}│  » {note}", "", "");
+        let _ = writeln!(out, "{:>margin$}  │{:WIDTH$}│  » {note}", "", "");
     }
 }
 
@@ -105,6 +116,20 @@ fn leaving(ladder: &Ladder, index: usize) -> (String, bool) {
         };
         (format!("{end}─ {label}{again} #{number}─"), true)
     }
+}
+
+/// A packet that crosses in no time: the whole arrow.
+fn crossing(ladder: &Ladder, index: usize) -> String {
+    let packet = &ladder.packets[index];
+    let again = if packet.again { " again" } else { "" };
+    let (number, label) = (index + 1, words::label(&packet.sent));
+    let text = if packet.from == 0 {
+        format!("─#{number} {label}{again} ")
+    } else {
+        format!(" {label}{again} #{number}─")
+    };
+    let line = "─".repeat(WIDTH.saturating_sub(text.chars().count() + 1));
+    if packet.from == 0 { format!("├{text}{line}▶│") } else { format!("│◀{line}{text}┤") }
 }
 
 /// The head of the arrow, at the other rail.

@@ -4,11 +4,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use xroce_lab::{SCENARIOS, page};
+use xroce_lab::{Ladder, SCENARIOS, page};
+use xroce_script::files;
 
 /// chromedriver, and a session with a browser that it started.
 struct Browser {
@@ -78,7 +80,7 @@ impl Browser {
         }
     }
 
-    fn open(&self, file: &std::path::Path) {
+    fn open(&self, file: &Path) {
         self.ask("POST", "/url", &json!({"url": format!("file://{}", file.display())}));
     }
 
@@ -123,18 +125,25 @@ const LEFT: &str = "\u{E012}";
 const HOME: &str = "\u{E011}";
 const END: &str = "\u{E010}";
 
+/// Packet scripts with what scenarios have not: one end's state only, malformed packets, hundreds of steps.
+fn scripts() -> Vec<Ladder> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scripts");
+    let load = |name: &&str| files::load(&folder.join(name)).expect("a script");
+    let names = ["rc/rnr_wait_is_not_shortened.roce", "rc/rx_lengths.roce", "rc/window_behind_a_read.roce"];
+    names.iter().map(load).map(|script| xroce_lab::script::ladder(&script)).collect()
+}
+
 #[test]
 fn pages_work_in_a_browser() {
     let browser = match Browser::start() {
         Ok(browser) => browser,
         Err(reason) => return println!("SKIP pages_work_in_a_browser: {reason}"),
     };
-    for scenario in SCENARIOS {
-        let ladder = scenario.run();
-        let file = std::env::temp_dir().join(format!("xroce-lab-{}-{}.html", scenario.name, std::process::id()));
+    for ladder in SCENARIOS.iter().map(|scenario| scenario.run()).chain(scripts()) {
+        let file = std::env::temp_dir().join(format!("xroce-lab-{}-{}.html", ladder.name, std::process::id()));
         std::fs::write(&file, page(&ladder).expect("a page")).expect("a scratch file");
         browser.open(&file);
-        let name = scenario.name;
+        let name = &ladder.name;
         assert_eq!(browser.js("document.documentElement.dataset.ready"), "true", "{name}");
         assert_eq!(
             browser.js("document.querySelectorAll('#ladder .label').length"),

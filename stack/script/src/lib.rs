@@ -14,6 +14,7 @@ pub mod craft;
 pub mod error;
 pub mod expr;
 pub mod files;
+pub mod history;
 pub mod known;
 pub mod live;
 pub mod local;

@@ -13,8 +13,9 @@ use xroce_transport::{
 };
 use xroce_wire::{Gid, Lkey, Qpn};
 
+use crate::history::{Deed, History, Moment};
 use crate::memory::Block;
-use crate::model::{CqSide, MrSpec, QpSetup, Span};
+use crate::model::{CqSide, MrSpec, QpSetup, Span, Step};
 use crate::names::EventName;
 use crate::target::{Connection, RecvRequest, Registered, Seen, SendRequest, Target, What};
 
@@ -48,6 +49,8 @@ pub struct LocalTarget {
     connected: Option<Connected>,
     now: Instant,
     seen: VecDeque<Seen>,
+    /// Where somebody looks on.
+    history: Option<History>,
 }
 
 impl Default for LocalTarget {
@@ -86,7 +89,34 @@ impl LocalTarget {
             connected: None,
             now: START,
             seen: VecDeque::new(),
+            history: None,
         }
+    }
+
+    /// One that writes down what it does and has done to it.
+    pub fn watched() -> LocalTarget {
+        LocalTarget { history: Some(History::default()), ..LocalTarget::new() }
+    }
+
+    /// What it wrote down, which is nothing unless it is [`watched`](Self::watched).
+    pub fn into_history(mut self) -> Vec<Moment> {
+        self.history.take().map_or(Vec::new(), History::moments)
+    }
+
+    /// Writes a deed down where somebody looks on.
+    fn record(&mut self, deed: impl FnOnce(&mut History) -> Deed) {
+        if let (Some(history), Some(connected)) = (&mut self.history, &self.connected) {
+            let deed = deed(history);
+            history.record(&self.endpoint, &connected.handle, (START, self.now), deed);
+        }
+    }
+
+    /// What became of a call, for who looks on.
+    fn told<T>(&mut self, done: Result<T, String>) -> Result<T, String> {
+        if let Some(history) = &mut self.history {
+            history.refused = done.as_ref().err().cloned();
+        }
+        done
     }
 
     fn qp(&self) -> &Connected {
@@ -100,6 +130,7 @@ impl LocalTarget {
     /// Everything the device does now, without waiting.
     fn pump(&mut self) {
         self.endpoint.handle_timeout(self.now);
+        self.record(|_| Deed::Timers);
         loop {
             let mut sink = Sink(Vec::new());
             if self.endpoint.poll_transmit(self.now, &mut sink).is_none() {
@@ -128,6 +159,11 @@ impl LocalTarget {
     }
 
     fn see(&mut self, what: What) {
+        self.record(|_| match &what {
+            What::Packet(bytes) => Deed::Sent(bytes.clone()),
+            What::Completion(side, wc) => Deed::Completed(*side, *wc),
+            What::Event(event) => Deed::Event(*event),
+        });
         self.seen.push_back(Seen { at: self.now, what });
     }
 
@@ -142,6 +178,61 @@ impl LocalTarget {
     }
 }
 
+/// The calls of the application.
+impl LocalTarget {
+    fn register_now(&mut self, spec: &MrSpec) -> Result<Registered, String> {
+        let len = usize::try_from(spec.len).map_err(|e| e.to_string())?;
+        let mut block = Block::new(len);
+        // Zero is what it holds already: a huge region then costs no memory.
+        if spec.fill != crate::expr::Data::Fill(0) {
+            block.copy_in(0, &spec.fill.bytes(len));
+        }
+        let pd = if spec.foreign { self.foreign_pd } else { self.pd };
+        let info = self.memory.register(pd, block.region(), spec.iova, spec.rights).map_err(|e| e.to_string())?;
+        self.mrs.insert(spec.name.clone(), Mr { block, va: info.iova, key: info.key });
+        Ok(Registered { va: info.iova, key: info.key })
+    }
+
+    fn post_send_now(&mut self, wr: &SendRequest) -> Result<(), String> {
+        let sges = self.sges(&wr.sges, wr.lkey)?;
+        let now = self.now;
+        let max_msg = self.endpoint.config().limits.max_msg_sz;
+        let qp = &mut self.connected.as_mut().expect("made first").handle;
+        let state = qp.state.load();
+        if !state.may_post_send() {
+            return Err(format!("the queue pair is in {state}: a send request needs RTS"));
+        }
+        let pieces: Vec<&[u8]> = wr.inline.iter().map(Vec::as_slice).collect();
+        let wr = SendWr { wr_id: WrId(wr.id), op: wr.op, flags: wr.flags, sges: &sges, inline: &pieces };
+        qp.sq.post(&wr, max_msg).map_err(|e| e.to_string())?;
+        self.endpoint.doorbell(now, qp.qpn);
+        Ok(())
+    }
+
+    fn post_recv_now(&mut self, wr: &RecvRequest) -> Result<(), String> {
+        let sges = self.sges(&wr.sges, wr.lkey)?;
+        let now = self.now;
+        let qp = &mut self.connected.as_mut().expect("made first").handle;
+        let state = qp.state.load();
+        if !state.may_post_recv() {
+            return Err(format!("the queue pair is in {state}: a RECV needs INIT"));
+        }
+        qp.rq.post(&RecvWr { wr_id: WrId(wr.id), sges: &sges }).map_err(|e| e.to_string())?;
+        self.endpoint.doorbell(now, qp.qpn);
+        Ok(())
+    }
+
+    fn modify_now(&mut self, attr: &QpAttr) -> Result<(), String> {
+        let (qpn, path) = (self.qpn(), self.qp().path);
+        let path = (attr.ah_attr.is_some() || attr.alt_ah_attr.is_some()).then_some(path);
+        self.endpoint.modify_qp(self.now, qpn, attr, path).map_err(|e| e.to_string())?;
+        if let Some(max) = attr.max_rd_atomic {
+            self.connected.as_mut().expect("made first").handle.sq.set_max_rd_atomic(max);
+        }
+        Ok(())
+    }
+}
+
 /// Addresses: the device is .1, the script .2.
 fn address(setup: &QpSetup, host: u8) -> Gid {
     match setup.ipv6 {
@@ -151,6 +242,10 @@ fn address(setup: &QpSetup, host: u8) -> Gid {
 }
 
 impl Target for LocalTarget {
+    fn done(&mut self, step: &Step) {
+        self.record(|history| Deed::Step(Box::new(step.clone()), history.refused.take()));
+    }
+
     fn now(&self) -> Instant {
         self.now
     }
@@ -192,22 +287,14 @@ impl Target for LocalTarget {
         };
         self.connected = Some(Connected { handle, path, send_cq, recv_cq });
         for attr in setup.path_to_state() {
-            self.modify(&attr)?;
+            self.modify_now(&attr)?;
         }
         Ok(Connection { qpn, device: src, peer: dst })
     }
 
     fn register(&mut self, spec: &MrSpec) -> Result<Registered, String> {
-        let len = usize::try_from(spec.len).map_err(|e| e.to_string())?;
-        let mut block = Block::new(len);
-        // Zero is what it holds already: a huge region then costs no memory.
-        if spec.fill != crate::expr::Data::Fill(0) {
-            block.copy_in(0, &spec.fill.bytes(len));
-        }
-        let pd = if spec.foreign { self.foreign_pd } else { self.pd };
-        let info = self.memory.register(pd, block.region(), spec.iova, spec.rights).map_err(|e| e.to_string())?;
-        self.mrs.insert(spec.name.clone(), Mr { block, va: info.iova, key: info.key });
-        Ok(Registered { va: info.iova, key: info.key })
+        let done = self.register_now(spec);
+        self.told(done)
     }
 
     fn deregister(&mut self, name: &str) -> Result<(), String> {
@@ -216,42 +303,18 @@ impl Target for LocalTarget {
     }
 
     fn post_send(&mut self, wr: &SendRequest) -> Result<(), String> {
-        let sges = self.sges(&wr.sges, wr.lkey)?;
-        let now = self.now;
-        let max_msg = self.endpoint.config().limits.max_msg_sz;
-        let qp = &mut self.connected.as_mut().expect("made first").handle;
-        let state = qp.state.load();
-        if !state.may_post_send() {
-            return Err(format!("the queue pair is in {state}: a send request needs RTS"));
-        }
-        let pieces: Vec<&[u8]> = wr.inline.iter().map(Vec::as_slice).collect();
-        let wr = SendWr { wr_id: WrId(wr.id), op: wr.op, flags: wr.flags, sges: &sges, inline: &pieces };
-        qp.sq.post(&wr, max_msg).map_err(|e| e.to_string())?;
-        self.endpoint.doorbell(now, qp.qpn);
-        Ok(())
+        let done = self.post_send_now(wr);
+        self.told(done)
     }
 
     fn post_recv(&mut self, wr: &RecvRequest) -> Result<(), String> {
-        let sges = self.sges(&wr.sges, wr.lkey)?;
-        let now = self.now;
-        let qp = &mut self.connected.as_mut().expect("made first").handle;
-        let state = qp.state.load();
-        if !state.may_post_recv() {
-            return Err(format!("the queue pair is in {state}: a RECV needs INIT"));
-        }
-        qp.rq.post(&RecvWr { wr_id: WrId(wr.id), sges: &sges }).map_err(|e| e.to_string())?;
-        self.endpoint.doorbell(now, qp.qpn);
-        Ok(())
+        let done = self.post_recv_now(wr);
+        self.told(done)
     }
 
     fn modify(&mut self, attr: &QpAttr) -> Result<(), String> {
-        let (qpn, path) = (self.qpn(), self.qp().path);
-        let path = (attr.ah_attr.is_some() || attr.alt_ah_attr.is_some()).then_some(path);
-        self.endpoint.modify_qp(self.now, qpn, attr, path).map_err(|e| e.to_string())?;
-        if let Some(max) = attr.max_rd_atomic {
-            self.connected.as_mut().expect("made first").handle.sq.set_max_rd_atomic(max);
-        }
-        Ok(())
+        let done = self.modify_now(attr);
+        self.told(done)
     }
 
     fn arm(&mut self, side: CqSide, solicited_only: bool) {
@@ -264,7 +327,9 @@ impl Target for LocalTarget {
 
     fn deliver(&mut self, packet: &[u8]) {
         // The reason of a drop is in the counters, where scripts look for it.
-        let _ = self.endpoint.handle_packet(self.now, &RxMeta::default(), RxPacket { head: packet, tail: &[] });
+        let frame = RxPacket { head: packet, tail: &[] };
+        let dropped = self.endpoint.handle_packet(self.now, &RxMeta::default(), frame).err();
+        self.record(|_| Deed::Received(packet.to_vec(), dropped));
     }
 
     fn next(&mut self, until: Instant) -> Option<Seen> {

@@ -187,6 +187,8 @@ pub struct Step {
     pub line: u32,
     /// It as written, without time and comment.
     pub text: String,
+    /// The comment behind it, and those on lines of their own before it; may be empty. In a `repeat` only the first round has it.
+    pub comment: String,
     /// When, counted from the step before.
     pub when: When,
     /// What.

@@ -158,6 +158,9 @@ impl<T: Target> Runner<'_, T> {
                 }
                 self.note(step.line, &step.text);
                 let done = self.act(step, rest);
+                if done.is_ok() && !matches!(action, Action::In(_) | Action::Tolerate(_)) {
+                    self.target.done(step);
+                }
                 self.over = self.over.max(self.target.now()).max(self.clock);
                 done
             }

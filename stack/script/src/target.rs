@@ -5,7 +5,7 @@ use xroce_transport::qp::state::{QpAttr, QpState};
 use xroce_transport::wc::Wc;
 use xroce_wire::{Gid, Qpn};
 
-use crate::model::{CqSide, MrSpec, QpSetup, Script, Span};
+use crate::model::{CqSide, MrSpec, QpSetup, Script, Span, Step};
 use crate::names::EventName;
 use xroce_transport::wr::{SendFlags, SendOp};
 
@@ -18,6 +18,11 @@ pub trait Target {
     fn cannot_play(&mut self, script: &Script) -> Option<String> {
         let _ = script;
         None
+    }
+
+    /// A call or a look that the script asks for has been done; for those who look on.
+    fn done(&mut self, step: &Step) {
+        let _ = step;
     }
 
     /// The present.

@@ -18,6 +18,7 @@ pub(super) struct Data<'a> {
     name: &'a str,
     title: &'a str,
     about: &'a [String],
+    findings: Vec<(&'a str, Option<usize>)>,
     look: &'a [String],
     facts: &'a [(&'static str, String)],
     ends: Vec<End<'a>>,
@@ -77,10 +78,10 @@ struct Step<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    states: Option<[[String; 17]; 2]>,
-    /// Of each end the send queue and the receive queue.
+    states: Option<[Option<[String; 17]>; 2]>,
+    /// Of each end whose state is known, the send queue and the receive queue.
     #[serde(skip_serializing_if = "Option::is_none")]
-    requests: Option<[[Vec<Line>; 2]; 2]>,
+    requests: Option<[Option<[Vec<Line>; 2]>; 2]>,
 }
 
 #[derive(Serialize)]
@@ -103,6 +104,7 @@ impl<'a> Data<'a> {
             name: &ladder.name,
             title: &ladder.title,
             about: &ladder.about,
+            findings: ladder.findings.iter().map(|finding| (finding.text.as_str(), finding.step)).collect(),
             look: &ladder.look,
             facts: &ladder.facts,
             ends: ladder.ends.iter().map(end).collect(),
@@ -173,10 +175,7 @@ fn step(step: &ladder::Step) -> Step<'_> {
         What::Captured(packet) => ("captured", Some(*packet), false, None),
         What::Timer(text) => ("timer", None, false, Some(text.as_str())),
     };
-    let states = match &step.states {
-        [Some(a), Some(b)] => Some([a, b]),
-        _ => None,
-    };
+    let states = Some(step.states.each_ref()).filter(|states| states.iter().any(|state| state.is_some()));
     Step {
         ns: step.at_ns,
         time: time(step.at_ns),
@@ -187,8 +186,8 @@ fn step(step: &ladder::Step) -> Step<'_> {
         text,
         effects: step.effects.iter().map(effect).collect(),
         note: step.note.as_deref(),
-        states: states.map(|states| states.map(state_lines)),
-        requests: states.map(|states| states.map(queues)),
+        states: states.map(|states| states.map(|state| state.as_ref().map(state_lines))),
+        requests: states.map(|states| states.map(|state| state.as_ref().map(queues))),
     }
 }
 

@@ -26,7 +26,9 @@ lab.steps.forEach((step, index) => {
 const noted = lab.steps.map((step, index) => (step.note ? index : -1)).filter((index) => index >= 0);
 
 // ---- the ladder ----
-const LINE = 17, ROW = 29, GAP = 30, GAP_NS = 100000, TOP = 62, TIME = 76;
+const LINE = 17, ROW = 29, GAP = 30, GAP_NS = 100000, TOP = 62;
+// The column of times is as wide as the longest of them.
+const TIME = Math.max(76, 4 + 7.3 * Math.max(...lab.steps.map((step) => step.time.length)));
 let rows = [], shapes = [];
 
 function layout(width) {
@@ -168,14 +170,17 @@ function drawRow(bands, texts, row, at, width) {
   for (const part of [band, g]) part.addEventListener("click", () => go(index));
 }
 
+/// A malformed packet has none.
+function psn(packet) { return packet.psn === null ? "" : ` PSN ${packet.psn}`; }
+
 /// What a packet is called, at the rail it leaves.
 function label(g, row, at) {
   const packet = lab.packets[row.step.packet], right = packet.from === 1;
   const text = svg("text", {
-    x: right ? at.right - 12 : at.left + 12, y: row.y - 4, "text-anchor": right ? "end" : "start",
+    x: right ? at.right - 12 : at.left + 12, y: row.y - (row.step.kind === "captured" ? 6 : 4), "text-anchor": right ? "end" : "start",
     class: `label${packet.nak ? " nak" : ""}`, "xml:space": "preserve",
   });
-  const bits = [[`#${row.step.packet + 1} `, "no"], [packet.name, "op"], [` PSN ${packet.psn}`, ""]];
+  const bits = [[`#${row.step.packet + 1} `, "no"], [packet.name, "op"], [psn(packet), ""]];
   if (packet.rest) bits.push([" " + packet.rest, "dim"]);
   if (packet.again) bits.push([" again", "tag"]);
   if (packet.fate === "lost" || packet.fate === "corrupted") bits.push([" " + packet.fate, "harm"]);
@@ -233,26 +238,28 @@ function show() {
 function headline(step) {
   if (step.text) return step.text;
   const packet = lab.packets[step.packet];
-  const verb = { sent: "sends", arrived: step.copy ? "gets a copy of" : "gets", captured: "sends" }[step.kind];
-  return `${verb} #${step.packet + 1} ${packet.name} PSN ${packet.psn}`;
+  const verb = { sent: "sends", arrived: step.copy ? "gets a copy of" : "gets", captured: packet.from === step.end ? "sends" : "gets" }[step.kind];
+  return `${verb} #${step.packet + 1} ${packet.name}${psn(packet)}`;
 }
 
 function states(step) {
   $("states").hidden = $("requests").hidden = !step.states;
   if (!step.states) return;
-  const before = now ? lab.steps[now - 1].states : step.states;
+  const before = (now && lab.steps[now - 1].states) || step.states;
+  const known = [0, 1].filter((end) => step.states[end]);
+  $("statesof").textContent = known.length === 2 ? "Both ends after this step" : `${lab.ends[known[0]].name} after this step`;
+  [0, 1].forEach((end) => { $("end" + end).hidden = !known.includes(end); });
   let section = "";
   $("lines").replaceChildren();
   lab.stateNames.forEach(([belongs, name, about], line) => {
-    const cells = [0, 1].map((end) => step.states[end][line]);
-    if (lab.steps.every((s) => !s.states || (!s.states[0][line] && !s.states[1][line]))) return;
+    if (lab.steps.every((s) => !s.states || s.states.every((state) => !state || !state[line]))) return;
     if (belongs && belongs !== section) {
       section = belongs;
       $("lines").append(el("tr", { class: "section" }, el("td", { colspan: 3 }, belongs)));
     }
     const row = el("tr", {}, el("td", { title: about }, name));
-    cells.forEach((text, end) => {
-      const changed = before[end][line] !== text;
+    known.forEach((end) => {
+      const text = step.states[end][line], changed = before[end] && before[end][line] !== text;
       row.append(el("td", { class: changed ? "changed" : `in${end}` }, text || "–"));
     });
     $("lines").append(row);
@@ -261,13 +268,13 @@ function states(step) {
 
 function requests(step) {
   if (!step.requests) return;
-  const before = now ? lab.steps[now - 1].requests : step.requests;
+  const before = (now && lab.steps[now - 1].requests) || step.requests;
   $("queues").replaceChildren();
-  step.requests.forEach((queues, end) => queues.forEach((queue, which) => {
+  step.requests.forEach((queues, end) => (queues || []).forEach((queue, which) => {
     if (!queue.length) return;
     const body = el("tbody");
     queue.forEach(([id, op, len, kind, text], n) => {
-      const old = before[end][which][n];
+      const old = before[end] && before[end][which][n];
       const changed = !old || old[4] !== text ? " changed" : "";
       body.append(el("tr", {}, el("td", {}, `${id}`), el("td", {}, op), el("td", {}, `${len} B`), el("td", { class: kind + changed }, text)));
     });
@@ -289,7 +296,7 @@ function showPacket(step) {
   if (key === shown) return;
   shown = key;
   const other = lab.ends[1 - packet.from].name, bytes = view.hex.length / 2;
-  $("packetname").textContent = `#${step.packet + 1} ${packet.name} PSN ${packet.psn}`;
+  $("packetname").textContent = `#${step.packet + 1} ${packet.name}${psn(packet)}`;
   const fate = { lost: "lost on the way", corrupted: view === packet ? "as it was sent; a bit is flipped on the way" : "as it arrived: one bit is flipped", doubled: "doubled on the way" }[packet.fate];
   $("packetfate").replaceChildren(`${lab.ends[packet.from].name} → ${other}, ${bytes} bytes from the IP header on`, ...(fate ? [" · ", el("b", {}, fate)] : []));
   fields(view);
@@ -369,6 +376,13 @@ $("wire").addEventListener("close", putBack);
 // ---- texts, buttons, keys ----
 function begin() {
   $("about").append(...lab.about.map((text) => el("p", {}, text)));
+  $("findings").append(...lab.findings.map(([text, index]) => {
+    const step = lab.steps[index];
+    const item = el("li", step ? { "data-step": index } : {}, text, ...(step ? [el("span", { class: "at" }, ` ${step.time} µs`)] : []));
+    if (step) item.addEventListener("click", () => go(index));
+    return item;
+  }));
+  $("wrong").hidden = !lab.findings.length;
   $("look").append(...lab.look.map((text) => el("li", {}, text)));
   $("look").parentElement.hidden = !lab.look.length;
   $("facts").append(...lab.facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));

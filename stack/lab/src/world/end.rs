@@ -19,7 +19,8 @@ use xroce_transport::{
 use xroce_wire::{Gid, Lkey, Psn, Qpn, Rkey};
 
 use super::memory::Block;
-use crate::ladder::{Progress, Request, State};
+use crate::ladder::State;
+use crate::requests::Requests;
 use crate::scenario::{Op, Setup};
 
 /// The first address of the memory that an end registers.
@@ -28,14 +29,6 @@ pub(super) const IOVA: u64 = 0x1_0000;
 const MEMORY: usize = 64 << 10;
 /// Bytes of an Ethernet header.
 pub(super) const ETHERNET: usize = 14;
-
-/// A work request as the application remembers it.
-struct Posted {
-    wr_id: u64,
-    op: &'static str,
-    len: u32,
-    done: Option<Progress>,
-}
 
 /// What an end knows of the other.
 #[derive(Clone, Copy)]
@@ -59,8 +52,7 @@ pub(super) struct Node {
     setup: Setup,
     sq_psn: Psn,
     rq_psn: Psn,
-    sends: Vec<Posted>,
-    recvs: Vec<Posted>,
+    requests: Requests,
     /// The word of the memory that is watched.
     watch: Option<usize>,
     block: Block,
@@ -98,8 +90,7 @@ impl Node {
             setup: setup.clone(),
             sq_psn: own,
             rq_psn: other,
-            sends: Vec::new(),
-            recvs: Vec::new(),
+            requests: Requests::default(),
             watch: None,
             block,
         }
@@ -145,7 +136,7 @@ impl Node {
         let sges = [Sge { addr: IOVA, length: len, lkey: Lkey(self.key) }];
         let wr = SendWr { wr_id: WrId(wr_id), op, flags: SendFlags::SIGNALED, sges: &sges, inline: &[] };
         self.handle.sq.post(&wr, 1 << 31).map_err(|e| e.to_string())?;
-        self.sends.push(Posted { wr_id, op: op.name(), len, done: None });
+        self.requests.post_send(wr_id, op.name(), len);
         self.endpoint.doorbell(now, self.handle.qpn);
         Ok(())
     }
@@ -157,7 +148,7 @@ impl Node {
         }
         let sges = [Sge { addr: IOVA, length: len, lkey: Lkey(self.key) }];
         self.handle.rq.post(&RecvWr { wr_id: WrId(wr_id), sges: &sges }).map_err(|e| e.to_string())?;
-        self.recvs.push(Posted { wr_id, op: "RECV", len, done: None });
+        self.requests.post_recv(wr_id, len);
         self.endpoint.doorbell(now, self.handle.qpn);
         Ok(())
     }
@@ -176,9 +167,7 @@ impl Node {
         let path = attr.ah_attr.is_some().then_some(path);
         self.endpoint.modify_qp(now, self.qpn(), &attr, path).map_err(|e| e.to_string())?;
         if state == QpState::Reset {
-            for request in self.sends.iter_mut().chain(&mut self.recvs) {
-                request.done.get_or_insert(Progress::Forgotten);
-            }
+            self.requests.forget();
         }
         Ok(())
     }
@@ -219,35 +208,13 @@ impl Node {
 
     /// The completion of a request: remembers it.
     pub(super) fn completed(&mut self, recv: bool, wr_id: u64, status: WcStatus) {
-        let queue = if recv { &mut self.recvs } else { &mut self.sends };
-        if let Some(request) = queue.iter_mut().find(|r| r.wr_id == wr_id && r.done.is_none()) {
-            request.done = Some(Progress::Done { status: status.to_string(), success: status.is_success() });
-        }
+        self.requests.completed(recv, wr_id, status.to_string(), status.is_success());
     }
 
     /// What there is to show.
     pub(super) fn state(&self) -> State {
         let qp = self.snapshot();
-        let open = qp.responder.open_message.is_some();
-        let started = |wr_id: u64| qp.started.iter().find(|s| s.wr_id.0 == wr_id);
-        let sends = self.sends.iter().map(|request| {
-            request.shown(match started(request.wr_id) {
-                Some(s) => Progress::Started {
-                    first: s.first_psn.value(),
-                    last: s.first_psn.add(s.psns - 1).value(),
-                    psns: s.psns,
-                    sent: s.sent,
-                    acked: s.acked,
-                },
-                None => Progress::Posted,
-            })
-        });
-        let sends = sends.collect();
-        let first_open = self.recvs.iter().position(|r| r.done.is_none());
-        let recvs = self.recvs.iter().enumerate().map(|(i, request)| {
-            request.shown(if open && Some(i) == first_open { Progress::InUse } else { Progress::Posted })
-        });
-        let recvs = recvs.collect();
+        let (sends, recvs) = self.requests.shown(&qp);
         let retries = (self.setup.retry_cnt, self.setup.rnr_retry);
         State { qp, retries, sends, recvs, memory: self.memory() }
     }
@@ -284,13 +251,6 @@ impl Node {
         room.tail.copy_from_slice(tail);
         self.port.tx_commit(frame.len());
         self.port.tx_flush();
-    }
-}
-
-impl Posted {
-    fn shown(&self, open: Progress) -> Request {
-        let progress = self.done.clone().unwrap_or(open);
-        Request { wr_id: self.wr_id, op: self.op, len: self.len, progress }
     }
 }
 

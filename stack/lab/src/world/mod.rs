@@ -158,7 +158,7 @@ impl World {
         let frame = RxPacket { head: packet, tail: &[] };
         let now = self.now();
         let outcome = self.nodes[end].endpoint.handle_packet(now, &RxMeta::default(), frame);
-        let dropped = outcome.err().map(|reason| Effect::Dropped(record::reason_words(reason)));
+        let dropped = outcome.err().map(|reason| Effect::Dropped(crate::outcome::reason_words(reason)));
         self.record(end, What::Arrived { packet: index, copy }, before, dropped);
     }
 

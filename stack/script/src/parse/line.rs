@@ -43,6 +43,8 @@ pub(super) struct Line<'a> {
     pub(super) file: &'a str,
     pub(super) number: u32,
     pub(super) text: &'a str,
+    /// What a reader is told about it.
+    pub(super) comment: &'a str,
 }
 
 pub(super) type Result<T> = std::result::Result<T, ParseError>;

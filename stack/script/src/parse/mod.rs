@@ -46,8 +46,11 @@ const MAX_ROUNDS: u64 = 10_000;
 /// # Errors
 /// The first thing that is wrong.
 pub fn parse(name: &str, text: &str) -> std::result::Result<Script, ParseError> {
-    let lines: Vec<Line<'_>> =
-        text.lines().zip(1..).map(|(raw, number)| Line { file: name, number, text: without_comment(raw) }).collect();
+    let comments = comments(text);
+    let lines = text.lines().zip(&comments).zip(1..);
+    let lines: Vec<Line<'_>> = lines
+        .map(|((raw, comment), number)| Line { file: name, number, text: without_comment(raw), comment })
+        .collect();
     let (head, rest) = head(text, &lines)?;
     let (setup, steps_at) = qp_line(&lines, rest, name)?;
     let steps = steps(&lines[steps_at..], &setup)?;
@@ -66,6 +69,25 @@ fn without_comment(line: &str) -> &str {
         before = c;
     }
     line
+}
+
+/// For each line its comment: the one behind it, and before that those on lines of their own that stand right above.
+fn comments(text: &str) -> Vec<String> {
+    let mut above: Vec<&str> = Vec::new();
+    let comment_of = |raw| {
+        let code = without_comment(raw);
+        let comment = raw[code.len()..].trim_start_matches('#').trim();
+        above.extend((!comment.is_empty()).then_some(comment));
+        let code = code.trim();
+        // What is said of a block is said of its first step.
+        if code.is_empty() && !comment.is_empty() || code.starts_with("repeat ") {
+            return String::new();
+        }
+        let all = above.join(" ");
+        above.clear();
+        all
+    };
+    text.lines().map(comment_of).collect()
 }
 
 /// The comment at the start, and the tags. Gives the index of the first line behind them.
@@ -110,7 +132,8 @@ fn qp_line(lines: &[Line<'_>], at: usize, name: &str) -> Result<(QpSetup, usize)
         }
         return Ok((connection::setup(&mut words)?, i + 1));
     }
-    Line { file: name, number: lines.len() as u32, text: "" }.error(Word { text: "", column: 1 }, "qp rc or qp uc")
+    Line { file: name, number: lines.len() as u32, text: "", comment: "" }
+        .error(Word { text: "", column: 1 }, "qp rc or qp uc")
 }
 
 /// All steps, with `repeat` blocks written out.
@@ -151,7 +174,7 @@ fn block(lines: &[Line<'_>], repeat: Word<'_>) -> Result<usize> {
 fn repeat(lines: &[Line<'_>], round: u64, setup: &QpSetup, steps: &mut Vec<Step>) -> Result<()> {
     for line in lines {
         let text = line.text.replace("$i", &round.to_string());
-        let line = Line { text: &text, ..*line };
+        let line = Line { text: &text, comment: if round == 0 { line.comment } else { "" }, ..*line };
         if line.words().peek().is_some() {
             steps.push(step(&line, setup)?);
         }
@@ -176,7 +199,7 @@ fn step(line: &Line<'_>, setup: &QpSetup) -> Result<Step> {
         return line
             .error(Word { text: line.text.trim(), column: 1 }, "one time: a window is for what the device does");
     }
-    Ok(Step { line: line.number, text, when, action })
+    Ok(Step { line: line.number, text, comment: line.comment.to_owned(), when, action })
 }
 
 fn action(words: &mut Words<'_>, setup: &QpSetup) -> Result<Action> {

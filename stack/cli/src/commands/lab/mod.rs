@@ -11,7 +11,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use xroce_lab::{SCENARIOS, Scenario};
+use xroce_lab::{Ladder, SCENARIOS, Scenario};
+use xroce_script::files::{self, LoadError};
 
 use super::Outcome;
 
@@ -25,7 +26,7 @@ pub struct Args {
     /// What to show
     #[arg(required_unless_present_any = ["list", "from"], value_parser = scenario())]
     scenario: Option<&'static Scenario>,
-    /// Show the RoCE v2 packets of a pcap or pcapng file instead
+    /// Show a packet script (*.roce), or the RoCE v2 packets of a pcap or pcapng file, instead
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     from: Option<PathBuf>,
     /// List the scenarios
@@ -45,6 +46,9 @@ pub struct Args {
 /// Why `lab` could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
+    /// The script cannot be read.
+    #[error(transparent)]
+    Script(#[from] LoadError),
     /// The capture cannot be shown.
     #[error("{}: {source}", file.display())]
     Capture {
@@ -72,7 +76,7 @@ pub fn run(args: &Args) -> Result<Outcome, LabError> {
         return print(&list());
     }
     let ladder = match (&args.from, args.scenario) {
-        (Some(file), _) => capture::ladder(file).map_err(|source| LabError::Capture { file: file.clone(), source })?,
+        (Some(file), _) => from_file(file)?,
         (None, Some(scenario)) => scenario.run(),
         // The parser has seen to it that there is one.
         (None, None) => return print(&list()),
@@ -89,6 +93,14 @@ pub fn run(args: &Args) -> Result<Outcome, LabError> {
         Some(file) => write(file, &page),
         None => write(Path::new(&format!("{}.html", ladder.name)), &page),
     }
+}
+
+/// The ladder of a script or of a capture.
+fn from_file(file: &Path) -> Result<Ladder, LabError> {
+    if file.extension().is_some_and(|extension| extension == files::EXTENSION) {
+        return Ok(xroce_lab::script::ladder(&files::load(file)?));
+    }
+    capture::ladder(file).map_err(|source| LabError::Capture { file: file.to_owned(), source })
 }
 
 /// The name of a scenario, with all of them in the help.
