@@ -1,5 +1,5 @@
 # `make` or `make help` lists the targets.
-.PHONY: help build demo mirror test interop conformance sim soak kill fuzz loom sanitize bench instructions lint docs
+.PHONY: help build install uninstall dist demo mirror test interop conformance sim soak kill fuzz loom sanitize bench instructions lint docs
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -8,6 +8,17 @@ help: ## this list
 build: ## the xroce command, in target/release
 	@dev/deps
 	cargo build --release --bin xroce
+
+PREFIX ?= /usr/local
+export PREFIX DESTDIR
+install: ## the command, its manual pages and completions: PREFIX=where (/usr/local); DESTDIR before it, for packagers
+	@dev/install
+
+uninstall: ## takes them away again
+	@dev/install --remove
+
+dist: ## packages in target/dist: a tarball with install.sh, and a .deb; they run where nothing else is installed
+	@dev/dist
 
 demo: ## installs what is missing, builds, and shows RC and UC over AF_XDP between two namespaces
 	@dev/demo
