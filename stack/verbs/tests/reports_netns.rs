@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use xroce::xdp::MultiBuffer;
 use xroce::{
-    AsyncEventKind, ConnectOptions, Context, Device, DeviceBuilder, Limits, PathMtu, PortState, Progress, QpState,
-    QpType, SendOp, WcStatus,
+    AsyncEventKind, ConnectOptions, Context, Device, DeviceBuilder, DropReason, Limits, PathMtu, PortState, Progress,
+    QpState, QpType, SendOp, WcStatus,
 };
 use xroce_port::xdp::{Faults, FrameAccount, XdpConfig, XdpPort};
 use xroce_port::{Capabilities, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame};
@@ -289,16 +289,18 @@ fn h07_a_link_that_goes_and_comes_back() {
     const TEST: &str = "h07_a_link_that_goes_and_comes_back";
     let Some((ends, contexts)) = two(TEST, 1500) else { return };
     let of = [gid_index(&contexts[0], true), gid_index(&contexts[1], true)];
-    let (patient_a, patient_b) = sides(&contexts, 1 << 17);
-    connect_by(&patient_a, &patient_b, of, |o| (o.timeout, o.retry_cnt) = (TIMEOUT, 7));
-    exercise(&patient_a, &patient_b, 1 << 16);
-    // First our own link goes, then the peer's.
-    for (side, gap, outlasts) in [(0, 50, true), (1, 2000, false)] {
-        // T is 268 ms, or 4 ms, of which three resends take 28 ms; that of the others is half a second.
+    // One pair for all gaps.
+    let (idle_a, idle_b) = sides(&contexts, 1 << 17);
+    connect_by(&idle_a, &idle_b, of, |_| ());
+    // First our own link goes, then the peer's, then ours for so long that the kernel's neighbour entries grow stale.
+    for (side, gap, outlasts, patience) in [(0, 50, true, TIMEOUT), (1, 2000, false, TIMEOUT), (0, 30_000, false, 19)] {
+        // T of the patient ones is half a second, or two; it doubles up to 4T, so that seven resends take 27 T.
+        let (patient_a, patient_b) = sides(&contexts, 1 << 17);
+        connect_by(&patient_a, &patient_b, of, |o| (o.timeout, o.retry_cnt) = (patience, 7));
+        exercise(&patient_a, &patient_b, 1 << 16);
+        // T is 268 ms, or 4 ms, of which three resends take 28 ms.
         let (hasty_a, hasty_b) = sides(&contexts, 1 << 17);
         connect_by(&hasty_a, &hasty_b, of, |o| (o.timeout, o.retry_cnt) = if outlasts { (16, 7) } else { (10, 3) });
-        let (idle_a, idle_b) = sides(&contexts, 1 << 17);
-        connect_by(&idle_a, &idle_b, of, |_| ());
         // Under load: queues full of requests when the link goes. On a busy machine they may be done by then, so the last one
         // of those that are to fail comes while it is down.
         let (va, rkey) = (hasty_b.mr.addr(), hasty_b.mr.rkey());
@@ -317,6 +319,7 @@ fn h07_a_link_that_goes_and_comes_back() {
         ends[side].ip("link set eth0 up");
         expect_event(&contexts[0], AsyncEventKind::PortActive);
         expect_event(&contexts[1], AsyncEventKind::PortActive);
+        assert_eq!(contexts[0].query_port().state, PortState::Active);
         let statuses = |side: &Side, peer: &Side| (0..64).map(|_| side.wc(peer).status).collect::<Vec<_>>();
         assert!(statuses(&patient_a, &patient_b).iter().all(|s| *s == WcStatus::Success), "{gap} ms");
         let hasty = statuses(&hasty_a, &hasty_b);
@@ -462,6 +465,54 @@ fn h11_across_routers() {
         qp_a.success(&qp_b, 1);
     }
     exercise(&qp_a, &qp_b, 1 << 16);
+}
+
+/// A kernel between the two that translates addresses, both ways: it breaks the ICRC, which covers them. Nothing is delivered,
+/// both ends count it, and each sender is told; the same kernel as a router hands everything on.
+#[test]
+fn h12_through_a_nat() {
+    const TEST: &str = "h12_through_a_nat";
+    let Some([a, between, b]) = hosts(TEST) else { return };
+    for (end, side, n) in [(&a, "west", 1), (&b, "east", 2)] {
+        veth((end, "eth0", 1500), (&between, side, 1500));
+        end.ip(&format!("addr add 10.0.{n}.{n}/24 dev eth0"));
+        between.ip(&format!("addr add 10.0.{n}.254/24 dev {side}"));
+        end.ip(&format!("route add default via 10.0.{n}.254"));
+    }
+    between.run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")).unwrap();
+    let Some(ca) = open(TEST, &a, event_driven()) else { return };
+    let Some(cb) = open(TEST, &b, event_driven()) else { return };
+    let contexts = [ca, cb];
+    let of = [gid_index(&contexts[0], true), gid_index(&contexts[1], true)];
+    let (plain_a, plain_b) = sides(&contexts, 1 << 17);
+    connect_by(&plain_a, &plain_b, of, |_| ());
+    exercise(&plain_a, &plain_b, 1 << 16);
+
+    // From now on the one side is known to the other by the address of the translator.
+    let rules = "table ip nat {
+        chain out { type nat hook postrouting priority 100; oifname \"east\" udp dport 4791 snat to 10.0.2.254; }
+        chain in { type nat hook prerouting priority -100; iifname \"east\" udp dport 4791 dnat to 10.0.1.1; } }";
+    if let Err(why) = between.nft(rules) {
+        return common::netns::skip(TEST, &why).unwrap_or_default();
+    }
+    let (inner, outer) = sides(&contexts, 64);
+    let by = |gid_index| ConnectOptions { gid_index, timeout: 14, retry_cnt: 2, ..options(5) };
+    let (of_inner, of_outer) = (by(of[0]), by(of[1]));
+    let mut at_inner = inner.qp.endpoint(&of_inner).unwrap();
+    at_inner.gid = xroce::Gid::from_ipv4([10, 0, 2, 254].into());
+    inner.qp.connect(&outer.qp.endpoint(&of_outer).unwrap(), &of_inner).unwrap();
+    outer.qp.connect(&at_inner, &of_outer).unwrap();
+    for (from, to) in [(&inner, &outer), (&outer, &inner)] {
+        let bad = || to.context.counters().unwrap().iter().map(|c| c.2.drops.get(DropReason::BadIcrc)).sum::<u64>();
+        assert_eq!(bad(), 0);
+        to.recv(1, &[to.sge(0, 64)]);
+        from.send(2, SendOp::Send, &[from.sge(0, 8)]);
+        assert_eq!(from.wc(to).status, WcStatus::RetryExcErr);
+        assert_eq!(bad(), 3, "each try came, and was dropped");
+        assert_eq!(to.cq.poll_one().unwrap().map(|wc| wc.wr_id), None, "nothing was delivered");
+    }
+    // The connections that nobody translates go on.
+    exercise(&plain_a, &plain_b, 1 << 16);
 }
 
 /// The netdev is pulled out under full queues: the device says so, every request ends with an error and in order, and nothing

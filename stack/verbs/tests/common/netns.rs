@@ -243,6 +243,13 @@ impl Namespace {
         String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
     }
 
+    /// Has nftables take rules; an error where it is not installed or the kernel has none of it.
+    pub fn nft(&self, rules: &str) -> Result<(), String> {
+        let run = || Command::new("nft").arg(rules).output();
+        let output = self.run(run).map_err(|error| format!("cannot run nft: {error}"))?;
+        if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()) }
+    }
+
     /// The MAC address of an interface.
     pub fn mac(&self, interface: &str) -> Vec<u8> {
         let words = self.words(&format!("link show dev {interface}"));
