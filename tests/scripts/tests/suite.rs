@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use xroce_script::known::Known;
-use xroce_script::model::{Place, Script};
+use xroce_script::model::{Action, Delay, Place, Script, Step};
 use xroce_script::report::{Report, Verdict};
 use xroce_script::{LocalTarget, runner};
 use xroce_scripts::{rules, suite};
@@ -120,17 +120,49 @@ fn most_scripts_can_run_against_any_device() {
     assert!(any * 2 > all.len(), "{any} of {}", all.len());
 }
 
-/// What devices are known to do otherwise is about scripts that there are.
+/// A step at which a device can be seen to do otherwise: something is expected, or time goes on in which it may do something.
+fn shows(step: &Step) -> bool {
+    let refused = match &step.action {
+        Action::Register(mr) => mr.refused.is_some(),
+        Action::PostSend(post) => post.refused.is_some(),
+        Action::PostRecv(post) => post.refused.is_some(),
+        Action::Modify(modify) => modify.refused.is_some(),
+        _ => false,
+    };
+    let looks = match step.action {
+        Action::Out(_) | Action::Wc(_) | Action::Event(_) | Action::Expect(_) => true,
+        Action::Silent | Action::NoWc | Action::NoEvent => true,
+        _ => false,
+    };
+    refused || looks || step.when.from != Delay::Ns(0)
+}
+
+/// What devices are known to do otherwise is about scripts that there are, and about lines of them at which it can show: one
+/// that moved since is wrong.
 #[test]
-fn known_deviations_name_scripts() {
-    let names: BTreeSet<String> = scripts().into_iter().map(|script| script.name).collect();
+fn known_deviations_name_scripts_and_lines_of_them() {
+    let scripts: BTreeMap<String, Script> = scripts().into_iter().map(|script| (script.name.clone(), script)).collect();
     let folder = suite::folder().join("known");
     let files: Vec<_> = std::fs::read_dir(&folder).expect("known/ is readable").flatten().map(|f| f.path()).collect();
     assert!(!files.is_empty());
     for file in files {
         let known = Known::read(&file).unwrap_or_else(|error| panic!("{error}"));
         for name in known.names() {
-            assert!(names.contains(name), "{} lists {name}, which is no script", file.display());
+            let file = file.display();
+            let script = scripts.get(name).unwrap_or_else(|| panic!("{file} lists {name}, which is no script"));
+            if let Some(line) = known.of(name).and_then(|deviation| deviation.line) {
+                let there = script.steps.iter().any(|step| step.line == line && shows(step));
+                assert!(there, "{file}: nothing can fail at line {line} of {name}");
+            }
         }
     }
+}
+
+/// The page for owners of other devices says how many there are.
+#[test]
+fn the_page_on_conformance_counts_the_scripts() {
+    let page = suite::folder().join("../../docs/conformance.md");
+    let text = std::fs::read_to_string(&page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
+    let count = format!("holds {} packet scripts", scripts().len());
+    assert!(text.contains(&count), "docs/conformance.md does not say that `tests/scripts` {count}");
 }
