@@ -7,7 +7,7 @@ use std::time::Instant;
 use xroce_tests::interop::errors::{self, Case};
 use xroce_tests::interop::exchange::{self, Operation, exchange, lengths};
 use xroce_tests::interop::table::{self, Delivery, Outcome};
-use xroce_tests::interop::{Family, Link, LinkSpec, Side, Station, pingpong, streams};
+use xroce_tests::interop::{Family, Link, LinkSpec, Side, Station, pingpong, scripts, streams};
 use xroce_tests::rxe::{Kernel, QpKind, in_namespace, skip_test};
 
 /// The station that all tests of this file use, or `None` after the line that says why this one is skipped.
@@ -147,4 +147,17 @@ fn pingpong_of_rdma_core_is_client_and_server() {
             }
         }
     }
+}
+
+/// Some of the packet scripts, with their own PSNs, ICRCs and times: `make conformance` plays all.
+#[test]
+fn packet_scripts() {
+    let Some(station) = station() else { return };
+    let Some(known) = scripts::known(Kernel::chosen()) else {
+        return skip_test(&"nobody has looked yet what this kernel does otherwise than the scripts ask for");
+    };
+    let xroce = pingpong::command();
+    on(station, "packet scripts", Delivery::Reliable, |station| {
+        station.without_device(|s| scripts::play(s, &xroce, &known, scripts::SOME));
+    });
 }

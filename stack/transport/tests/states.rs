@@ -4,12 +4,12 @@ mod common;
 
 use common::{Fate, Pair, Setup};
 use std::sync::Arc;
-use xroce_transport::cq::Cq;
+use xroce_transport::cq::{Cq, Push};
 use xroce_transport::qp::state::{QpAttr, QpState, QpType};
 use xroce_transport::qp::{ModifyQpError, QpInit};
-use xroce_transport::wc::WcStatus;
+use xroce_transport::wc::{Wc, WcStatus};
 use xroce_transport::wr::{QpCap, RecvWr, SendOp, WrId};
-use xroce_transport::{DropReason, EventKind};
+use xroce_transport::{DropReason, EventKind, Instant};
 
 const OK: WcStatus = WcStatus::Success;
 const FLUSH: WcStatus = WcStatus::WrFlushErr;
@@ -104,6 +104,28 @@ fn reset_forgets_everything_without_completions() {
     pair.run();
     assert_eq!(pair.a.statuses(), [(4, OK)]);
     assert_eq!(pair.sent(true).len(), 1);
+}
+
+/// A queue for each direction: RESET takes out of both what the queue pair left there, and nothing of another's.
+#[test]
+// rule: wc.reset
+fn reset_empties_both_completion_queues() {
+    let mut pair = Pair::new(Setup::default());
+    let [sends, recvs] = [1, 2].map(|id| Cq::new(id, 16).unwrap());
+    let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    let (send_cq, recv_cq) = (Arc::clone(&sends), Arc::clone(&recvs));
+    let init = QpInit { kind: QpType::Rc, pd: pair.a.pd, send_cq, recv_cq, cap, sq_sig_all: false };
+    let qpn = pair.a.ep.create_qp(init).unwrap().qpn;
+    for cq in [&sends, &recvs] {
+        for (wr_id, qpn) in [(1, qpn), (2, pair.a.qp.qpn), (3, qpn)] {
+            assert_eq!(cq.push(Wc { wr_id: WrId(wr_id), qpn, ..Wc::default() }, false), Push::Quiet);
+        }
+    }
+    pair.a.ep.modify_qp(Instant(0), qpn, &to(QpState::Reset), None).unwrap();
+    for cq in [&sends, &recvs] {
+        let left: Vec<u64> = std::iter::from_fn(|| cq.poll_one()).map(|wc| wc.wr_id.0).collect();
+        assert_eq!(left, [2]);
+    }
 }
 
 #[test]

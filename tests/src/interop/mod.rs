@@ -14,6 +14,7 @@ mod known;
 mod link;
 pub mod losses;
 mod memory;
+pub mod scripts;
 mod station;
 pub mod streams;
 pub mod table;
