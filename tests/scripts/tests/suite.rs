@@ -129,11 +129,8 @@ fn shows(step: &Step) -> bool {
         Action::Modify(modify) => modify.refused.is_some(),
         _ => false,
     };
-    let looks = match step.action {
-        Action::Out(_) | Action::Wc(_) | Action::Event(_) | Action::Expect(_) => true,
-        Action::Silent | Action::NoWc | Action::NoEvent => true,
-        _ => false,
-    };
+    use Action::{Event, Expect, NoEvent, NoWc, Out, Silent, Wc};
+    let looks = matches!(step.action, Out(_) | Wc(_) | Event(_) | Expect(_) | Silent | NoWc | NoEvent);
     refused || looks || step.when.from != Delay::Ns(0)
 }
 

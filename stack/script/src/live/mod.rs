@@ -7,6 +7,8 @@
 //!
 //! * A call takes a while, so that times are stretches (see [`runner`](crate::runner)), and what the device does about a
 //!   packet is waited for: [`Timing::quiet`] before "nothing came" is believed.
+//! * Either machine may stand still for a while. How long nobody looked at the wire is known ([`LiveTarget::blind`]): what came
+//!   meanwhile may be that much older than it looks.
 //! * ACK timeouts shorter than [`Timing::ack_timeout`] are raised to it, also because hardware has a floor of its own; a
 //!   script counts in the timeout (`+T`), so it does not notice.
 //! * Packets that a script sends in one instant leave as one burst, but the device may look between any two of them.
@@ -115,6 +117,10 @@ pub struct LiveTarget<'a, W: Wire> {
     asked: time::Instant,
     /// How long the agent took to answer at the last time.
     answer_took: Duration,
+    /// When the wire was last looked at,
+    looked: time::Instant,
+    /// and for how long it was not, at most.
+    blind: Duration,
     seen: VecDeque<Seen>,
     trouble: Option<String>,
 }
@@ -145,6 +151,8 @@ impl<'a, W: Wire> LiveTarget<'a, W> {
             stirred: Instant(START_NS),
             asked: epoch,
             answer_took: Duration::ZERO,
+            looked: epoch,
+            blind: Duration::ZERO,
             seen: VecDeque::new(),
             trouble: None,
         })
@@ -156,6 +164,12 @@ impl<'a, W: Wire> LiveTarget<'a, W> {
         // A connection that is lost has taken the queue pair along.
         let _ = self.app.destroy_qp();
         while matches!(self.wire.receive(), Ok(Some(_))) {}
+    }
+
+    /// The longest time for which nobody looked at the wire since the queue pair was made: the agent was waited for, or this
+    /// process did not run.
+    pub fn blind(&self) -> Duration {
+        self.blind
     }
 
     fn instant(&self) -> Instant {
@@ -185,6 +199,8 @@ impl<'a, W: Wire> LiveTarget<'a, W> {
 
     /// Takes packets from the wire. What is from another station than the device is not its doing.
     fn listen(&mut self) {
+        self.blind = self.blind.max(self.looked.elapsed());
+        self.looked = time::Instant::now();
         loop {
             match self.wire.receive() {
                 Ok(Some(packet)) => {
@@ -257,7 +273,8 @@ impl<W: Wire> Target for LiveTarget<'_, W> {
     }
 
     fn early_ns(&self, wait_ns: u64) -> u64 {
-        wait_ns / 10 + ns(EARLY)
+        // The packet from which the wait counts may have come while nobody looked.
+        wait_ns / 10 + ns(EARLY) + ns(self.blind)
     }
 
     fn settled_at(&self, since: Instant, limit: Option<Instant>) -> Instant {
@@ -290,6 +307,7 @@ impl<W: Wire> Target for LiveTarget<'_, W> {
         self.listen();
         self.seen.clear();
         self.epoch = time::Instant::now();
+        (self.looked, self.blind) = (self.epoch, Duration::ZERO);
         self.stirred = self.instant();
         Ok(Connection { qpn, device: pair.device, peer: pair.script })
     }

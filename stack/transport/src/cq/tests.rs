@@ -66,6 +66,9 @@ fn exactly_full_is_fine_and_one_more_is_an_overrun_that_stays() {
     assert_eq!(drain(&cq), [(1, 0), (1, 1), (1, 2), (1, 3)], "what was in it can be polled");
     assert_eq!(cq.push(wc(1, 78), true), Push::Overrun, "room does not heal it");
     assert_eq!(drain(&cq), []);
+    for solicited_only in [true, false] {
+        assert!(cq.arm(solicited_only), "nothing will come to wake who sleeps now: the poll has to be asked again");
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! as text, JSON or in Prometheus' format.
 
 mod prometheus;
+#[cfg(test)]
+pub mod sample;
 mod text;
 
 use std::fmt::Write as _;
@@ -109,13 +111,18 @@ impl Select {
                 Err(error) => silent = Some(error),
             }
         }
-        tell_apart(&mut reports);
-        reports.retain(|report| self.device.as_ref().is_none_or(|name| name == base(&report.device.name)));
+        self.sift(&mut reports);
         match (reports.is_empty(), silent) {
             (true, Some(error)) => Err(error.into()),
             (true, None) => Err(self.nobody()),
             _ => Ok(reports),
         }
+    }
+
+    /// Names that differ, and only the devices on the netdev that was asked for.
+    fn sift(&self, reports: &mut Vec<Report>) {
+        tell_apart(reports);
+        reports.retain(|report| self.device.as_ref().is_none_or(|name| name == base(&report.device.name)));
     }
 
     fn nobody(&self) -> StatError {
@@ -206,4 +213,48 @@ pub fn earlier<'a>(before: &'a [Report], report: &Report) -> Option<&'a Report> 
 /// Seconds between two reports of a device.
 pub fn seconds_between(old: &Report, new: &Report) -> f64 {
     (new.at_ns - old.at_ns) as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn on(device: &str, pid: u32, at_ns: u64) -> Report {
+        let mut report = sample::report(at_ns, 0x11, &json!({}), None);
+        (report.device.name, report.pid) = (device.to_owned(), pid);
+        report
+    }
+
+    fn names(reports: &[Report]) -> Vec<(u32, &str)> {
+        reports.iter().map(|report| (report.pid, report.device.name.as_str())).collect()
+    }
+
+    #[test]
+    fn devices_of_one_name_in_one_process_are_told_apart() {
+        let all = || vec![on("eth0", 1, 0), on("eth0", 1, 0), on("eth1", 1, 0), on("eth0", 1, 0), on("eth0", 2, 0)];
+        let mut reports = all();
+        Select::default().sift(&mut reports);
+        assert_eq!(names(&reports), [(1, "eth0"), (1, "eth0#2"), (1, "eth1"), (1, "eth0#3"), (2, "eth0")]);
+        let mut reports = all();
+        Select { device: Some("eth0".to_owned()), pid: None }.sift(&mut reports);
+        assert_eq!(names(&reports), [(1, "eth0"), (1, "eth0#2"), (1, "eth0#3"), (2, "eth0")]);
+    }
+
+    #[test]
+    fn a_device_is_compared_with_itself() {
+        let before = [on("eth1", 1, 5), on("eth0", 2, 6), on("eth0", 1, 7)];
+        assert_eq!(earlier(&before, &on("eth0", 1, 9)).map(|old| old.at_ns), Some(7));
+        // One that is not older began anew.
+        assert_eq!(earlier(&before, &on("eth0", 1, 7)), None);
+        assert_eq!(earlier(&before, &on("eth2", 1, 9)), None);
+    }
+
+    #[test]
+    fn json_is_one_line_each_time_where_it_comes_again() {
+        let args =
+            |watch| Args { what: None, qpn: None, select: Select::default(), format: Format::Json, watch, all: false };
+        let lines = |watch| args(watch).render(&[], &[on("eth0", 1, 0)]).lines().count();
+        assert!(lines(Some(1)) == 1 && lines(None) > 10);
+    }
 }

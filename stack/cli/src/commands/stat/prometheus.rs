@@ -129,6 +129,9 @@ fn queue_pair(page: &mut Page, report: &Report, qp: &QpStat) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::stat::sample;
+    use serde_json::json;
+    use std::slice::from_ref;
 
     #[test]
     fn texts_are_escaped() {
@@ -159,5 +162,41 @@ mod tests {
                 "b{l=\"3\"} 3"
             ]
         );
+    }
+
+    #[track_caller]
+    fn has(page: &str, line: &str) {
+        assert!(page.lines().any(|found| found == line), "no line {line} in\n{page}");
+    }
+
+    #[test]
+    fn a_device_by_its_labels() {
+        let mut report = sample::report(0, 0x11, &json!({}), None);
+        report.device.counters = [("sent_pkts".to_owned(), 3)].into();
+        report.device.drops = [("bad_icrc".to_owned(), 5), ("unknown_qp".to_owned(), 7)].into();
+        let page = devices(from_ref(&report));
+        has(&page, "xroce_port_up{device=\"eth0\",pid=\"9\"} 1");
+        has(&page, "xroce_queue_pairs{device=\"eth0\",pid=\"9\"} 1");
+        has(&page, "xroce_sent_pkts_total{device=\"eth0\",pid=\"9\"} 3");
+        has(&page, "xroce_dropped_packets_total{device=\"eth0\",pid=\"9\",reason=\"bad_icrc\"} 5");
+        has(&page, "xroce_dropped_packets_total{device=\"eth0\",pid=\"9\",reason=\"unknown_qp\"} 7");
+        has(&page, "xroce_dropped_packets_total{device=\"eth0\",pid=\"9\",reason=\"stale_response\"} 0");
+        report.device.port_state = "DOWN".to_owned();
+        has(&devices(&[report]), "xroce_port_up{device=\"eth0\",pid=\"9\"} 0");
+    }
+
+    #[test]
+    fn a_queue_pair_by_its_labels() {
+        let mut report = sample::report(0, 0x11, &json!({"resent_pkts": 8}), None);
+        let qp = &mut report.qps[0];
+        (qp.outstanding, qp.waiting, qp.recvs, qp.in_flight, qp.retries_left, qp.rnr_retries_left) = (1, 2, 3, 4, 5, 6);
+        let page = queue_pairs(&[report]);
+        let labels = "device=\"eth0\",pid=\"9\",qpn=\"0x000011\",type=\"RC\",dest_qpn=\"0x000022\",peer=\"192.0.2.2\"";
+        has(&page, &format!("xroce_qp_state{{{labels},state=\"RTS\"}} 1"));
+        let names = ["outstanding", "waiting", "recvs", "in_flight", "retries_left", "rnr_retries_left"];
+        for (name, value) in names.into_iter().zip(1..) {
+            has(&page, &format!("xroce_qp_{name}{{{labels}}} {value}"));
+        }
+        has(&page, &format!("xroce_qp_resent_pkts_total{{{labels}}} 8"));
     }
 }

@@ -130,3 +130,53 @@ fn queue_pair(old: Option<(&QpStat, f64)>, qp: &QpStat) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::stat::sample;
+    use serde_json::json;
+    use std::slice::from_ref;
+
+    /// A device at a time, with one counter that moves, one that does not, and drops.
+    fn at(at_ns: u64, sent: u64, bad_icrc: u64) -> Report {
+        let mut report = sample::report(at_ns, 0x11, &json!({"sent_pkts": sent}), None);
+        let numbers = |pairs: &[(&str, u64)]| pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        report.device.counters = numbers(&[("sent_pkts", sent), ("rcvd_pkts", 7), ("bad_icrc", 0)]);
+        report.device.drops = numbers(&[("bad_icrc", bad_icrc)]);
+        report
+    }
+
+    #[track_caller]
+    fn ends(text: &str, begins: &str, ends: &str) {
+        let line = text.lines().find(|line| line.trim_start().starts_with(begins)).expect("a line of that name");
+        assert!(line.ends_with(ends), "{line}");
+    }
+
+    #[test]
+    fn changes_are_per_second_and_each_list_has_its_own() {
+        let (old, new) = (at(1_000_000_000, 100, 2), at(3_000_000_000, 300, 12));
+        let text = devices(from_ref(&old), from_ref(&new), false);
+        ends(&text, "sent_pkts ", " 300  +100/s");
+        ends(&text, "rcvd_pkts ", " 7");
+        ends(&text, "dropped: bad_icrc ", " 12  +5/s");
+        ends(&queue_pairs(from_ref(&old), from_ref(&new)), "sent_pkts ", " 300  +100/s");
+        // Nothing to compare with.
+        ends(&devices(&[], from_ref(&new), false), "sent_pkts ", " 300");
+    }
+
+    #[test]
+    fn timers_and_retries_of_a_queue_pair() {
+        let mut report = at(0, 1, 0);
+        let shown = |report: &Report| queue_pairs(&[], from_ref(report));
+        let qp = &mut report.qps[0];
+        (qp.retries_left, qp.retry_cnt, qp.rnr_retries_left, qp.rnr_retry) = (3, 7, 5, 6);
+        // 4.096 µs * 2^14.
+        ends(&shown(&report), "retries left: ", "3 of 7, RNR 5 of 6; the ACK timer of 67.109 ms rests");
+        let qp = &mut report.qps[0];
+        (qp.ack_awaited, qp.rnr_waiting) = (true, true);
+        ends(&shown(&report), "retries left: ", "the ACK timer of 67.109 ms runs; waits after an RNR NAK");
+        report.qps[0].timeout = 0;
+        ends(&shown(&report), "retries left: ", "no ACK timer; waits after an RNR NAK");
+    }
+}

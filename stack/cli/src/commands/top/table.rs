@@ -151,22 +151,9 @@ pub fn text(rows: &[Row], width: usize, height: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::stat::sample::report;
     use serde_json::json;
     use std::slice::from_ref;
-
-    /// A report with one queue pair; what matters is given.
-    fn report(at_ns: u64, qpn: u32, counters: &serde_json::Value, last_error: Option<&str>) -> Report {
-        let device = json!({"name": "eth0", "fw_ver": "0", "progress": "event", "port_state": "ACTIVE", "mtu": 1500,
-            "active_mtu": 1024, "gids": [], "shards": 1, "queue_pairs": 1, "counters": {}, "drops": {}});
-        let qp = json!({"qpn": qpn, "qp_type": "RC", "state": "RTS", "shard": 0, "dest_qpn": 0x22, "peer": "192.0.2.2",
-            "local": "192.0.2.1", "path_mtu": 1024, "sq_psn": 0, "una_psn": 0, "sent_end_psn": 0, "epsn": 0, "msn": 0,
-            "outstanding": 3, "waiting": 4, "recvs": 0, "in_flight": 0, "window": 256, "rd_atomics": 0, "max_rd_atomic": 16,
-            "timeout": 14, "ack_awaited": false, "rnr_waiting": false, "retries_left": 7, "retry_cnt": 7,
-            "rnr_retries_left": 7, "rnr_retry": 7, "nak": "none", "responses": 0, "last_error": last_error,
-            "counters": counters});
-        let report = json!({"version": 1, "pid": 9, "program": "p", "at_ns": at_ns, "device": device, "qps": [qp]});
-        serde_json::from_value(report).expect("a report")
-    }
 
     #[test]
     fn rates_are_differences_over_the_time_between() {
@@ -180,6 +167,30 @@ mod tests {
         assert_eq!(rows(&[other], from_ref(&new))[0].tx_messages, 15.0);
         assert_eq!(rows(&[], from_ref(&new)), []);
         assert_eq!(rows(&[new], &[old]), []);
+    }
+
+    #[test]
+    fn each_column_has_its_own_counters() {
+        let counters = json!({"sent_bytes": 125_000_000, "rcvd_bytes": 250_000_000, "sent_pkts": 3, "rcvd_pkts": 4,
+            "resent_pkts": 5, "rcvd_rnr_err": 6, "send_rnr_err": 7, "rdma_sends": 8, "rdma_recvs": 9,
+            "rx_write_requests": 10, "rx_read_requests": 11, "rx_atomic_requests": 12});
+        let [row] = &rows(&[report(0, 1, &json!({}), None)], &[report(1_000_000_000, 1, &counters, None)])[..] else {
+            panic!("one row")
+        };
+        assert_eq!((row.tx_gbit, row.rx_gbit, row.tx_packets, row.rx_packets), (1.0, 2.0, 3.0, 4.0));
+        assert_eq!((row.resent, row.rnr, row.tx_messages, row.rx_messages), (5.0, 13.0, 8.0, 42.0));
+    }
+
+    #[test]
+    fn the_busiest_come_first() {
+        let of = |pid: u32, at_ns: u64, bytes: u64| {
+            let mut report = report(at_ns, pid, &json!({"sent_bytes": bytes, "rcvd_bytes": 0}), None);
+            report.pid = pid;
+            report
+        };
+        let all = |at_ns, bytes: [u64; 4]| (1..).zip(bytes).map(|(pid, n)| of(pid, at_ns, n)).collect::<Vec<_>>();
+        let rows = rows(&all(0, [0; 4]), &all(1, [5, 9, 0, 5]));
+        assert_eq!(rows.iter().map(|row| row.pid).collect::<Vec<_>>(), [2, 1, 4, 3]);
     }
 
     #[test]
