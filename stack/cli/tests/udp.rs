@@ -127,4 +127,10 @@ fn what_does_not_open_says_why() {
     let taken = std::net::UdpSocket::bind((here.as_str(), 4791)).expect("nobody has it");
     assert!(fails(&format!("devinfo -d udp:{here}")).contains("UDP port 4791"));
     drop(taken);
+    // The remedy can be typed as it stands.
+    let said = fails(&format!("rc_pingpong -d udp:{here} -g 7"));
+    let remedy = said.split('`').nth(1).unwrap_or_default().strip_prefix("xroce ").unwrap_or_default();
+    assert_eq!(remedy, format!("devinfo -d udp:{here}"), "{said}");
+    let listed = ended(program.start(remedy));
+    assert!(listed.status.success(), "{listed:?}");
 }

@@ -123,7 +123,7 @@ impl Device {
     }
 
     /// A device on plain UDP sockets, one for each of these addresses of this host: needs no rights, and costs a system call for
-    /// each packet. Over IPv4 not all of the ICRC can be checked against every sender; see [`udp`].
+    /// each packet. It is called `udp:` and the first of them. Over IPv4 not all of the ICRC can be checked against every sender; see [`udp`].
     pub fn on_udp(addresses: &[IpAddr]) -> DeviceBuilder {
         let mut builder = DeviceBuilder::new(Source::Udp { addresses: addresses.to_vec() });
         builder.config.limits.window_packets = builder.config.limits.window_packets.min(UDP_WINDOW_PACKETS);
@@ -290,7 +290,7 @@ fn open_udp(addresses: &[IpAddr]) -> Result<Opened, OpenError> {
     let mtu = addresses.iter().map(|address| mtu_towards(*address)).min().unwrap_or(UDP_MTU_MAX);
     let port = UdpPort::open(&UdpConfig { mtu, ..UdpConfig::new(addresses) })?;
     let network = FixedNetwork {
-        name: "udp".to_owned(),
+        name: addresses.first().map_or_else(|| "udp".to_owned(), |first| format!("udp:{first}")),
         mac: Mac(port.capabilities().mac),
         mtu,
         addresses: addresses.to_vec(),

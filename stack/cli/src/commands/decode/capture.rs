@@ -252,12 +252,13 @@ impl<R: Read> Capture<R> {
         };
         let value = |i: usize| if big_endian { u32::from_be_bytes(word(i)) } else { u32::from_le_bytes(word(i)) };
         let (kind, len) = (value(0), value(4) as usize);
+        // First, because no reader would look at the last digits of such a number.
+        if len > MAX_RECORD {
+            return Err(self.end(CaptureError::TooLong(self.records, len)));
+        }
         if len < 12 || !len.is_multiple_of(4) {
             let what = "its length is not a multiple of 4 of at least 12";
             return Err(self.end(CaptureError::BadBlock(self.records, kind, what)));
-        }
-        if len > MAX_RECORD {
-            return Err(self.end(CaptureError::TooLong(self.records, len)));
         }
         if !self.fill(len)? {
             return Err(self.cut_short());

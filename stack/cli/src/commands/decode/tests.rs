@@ -176,6 +176,8 @@ fn damage_is_named() {
     assert!(odd.contains("multiple of 4"), "{odd}");
     let huge = damaged(|ng| ng.file.extend([6, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0]));
     assert!(huge.contains("claims"), "{huge}");
+    let huge_and_odd = damaged(|ng| ng.file.extend([6, 0, 0, 0, 1, 0, 0, 0x40, 0, 0, 0, 0]));
+    assert!(huge_and_odd.contains("claims 1073741825"), "{huge_and_odd}");
     let old = damaged(|ng| _ = ng.block(2, &[0; 8]));
     assert!(old.contains("fixed fields"), "{old}");
 }
