@@ -14,12 +14,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rustix::net::sockopt::Timeout;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
 use super::{Report, VERSION, Which};
 
 /// Names a directory to use in place of the usual ones.
 const OVERRIDE: &str = "XROCE_RUN_DIR";
 
-/// How long a process may take to answer.
+/// How long a process may take to let us in, and then to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes of the longest answer that is read: 65,536 queue pairs have room.
@@ -39,13 +42,21 @@ pub struct Endpoint {
 /// Why a process did not tell.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// It cannot be reached, or does not answer in time.
+    /// It cannot be reached.
     #[error("{}: {source}", path.display())]
     Io {
         /// The socket.
         path: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// It does not answer in time.
+    #[error("process {pid} has not answered for {} s: it is stopped, or has no CPU (`ps -p {pid}` tells)", patience.as_secs())]
+    Silent {
+        /// The process.
+        pid: u32,
+        /// How long it was waited for.
+        patience: Duration,
     },
     /// It says that it cannot.
     #[error("process {pid}: {text}")]
@@ -150,7 +161,7 @@ fn named(path: &Path) -> Option<Endpoint> {
 /// lives are let alone.
 fn buried(found: &Endpoint) -> bool {
     const YOUNG: Duration = Duration::from_secs(5);
-    match UnixStream::connect(&found.path) {
+    match connect(&found.path, None) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             let lives = Path::new("/proc").join(found.pid.to_string()).exists();
             let born = fs::symlink_metadata(&found.path).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -162,6 +173,16 @@ fn buried(found: &Endpoint) -> bool {
         }
         _ => false,
     }
+}
+
+/// Connects within `patience`, or at once where there is none; [`io::ErrorKind::WouldBlock`] when that is over: a process that is
+/// stopped lets nobody in, and its queue of those who wait is short.
+fn connect(path: &Path, patience: Option<Duration>) -> io::Result<UnixStream> {
+    let flags = if patience.is_none() { SocketFlags::NONBLOCK } else { SocketFlags::empty() };
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | flags, None)?;
+    net::sockopt::set_socket_timeout(&socket, Timeout::Send, patience)?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
 }
 
 impl Which {
@@ -192,8 +213,15 @@ impl Endpoint {
     /// # Errors
     /// See [`AskError`].
     pub fn ask(&self, which: Which) -> Result<Report, AskError> {
-        let failed = |source| AskError::Io { path: self.path.clone(), source };
-        let answer = self.exchange(&which.request()).map_err(failed)?;
+        self.ask_within(which, PATIENCE)
+    }
+
+    fn ask_within(&self, which: Which, patience: Duration) -> Result<Report, AskError> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::WouldBlock => AskError::Silent { pid: self.pid, patience },
+            _ => AskError::Io { path: self.path.clone(), source: error },
+        };
+        let answer = self.exchange(&which.request(), patience).map_err(failed)?;
         let foreign = |text: String| AskError::Foreign { pid: self.pid, text };
         if let Some(text) = answer.strip_prefix("error: ") {
             return Err(AskError::Refused { pid: self.pid, text: text.trim_end().to_owned() });
@@ -205,10 +233,10 @@ impl Endpoint {
         }
     }
 
-    fn exchange(&self, request: &str) -> io::Result<String> {
-        let mut stream = UnixStream::connect(&self.path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+    fn exchange(&self, request: &str, patience: Duration) -> io::Result<String> {
+        let mut stream = connect(&self.path, Some(patience))?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         stream.write_all(format!("{request}\n").as_bytes())?;
         let mut answer = String::new();
         stream.take(ANSWER_MAX).read_to_string(&mut answer)?;
@@ -221,6 +249,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
+    use std::time::Instant;
     use xroce_wire::Qpn;
 
     fn scratch(name: &str) -> PathBuf {
@@ -237,6 +266,29 @@ mod tests {
         for bad in ["", "qp x", "qp 1 2", "devices", "GET / HTTP/1.1"] {
             assert_eq!(Which::parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_process_that_lets_nobody_in_is_waited_for_so_long() {
+        const PATIENCE: Duration = Duration::from_millis(50);
+        let dir = scratch("full");
+        ready(&dir).unwrap();
+        let endpoint = Endpoint { pid: 1, device: "eth0".to_owned(), path: dir.join("1-eth0.sock") };
+        let socket = net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        net::bind(&socket, &SocketAddrUnix::new(&endpoint.path).unwrap()).unwrap();
+        net::listen(&socket, 0).unwrap();
+        // One may wait; it gets no answer, and the next does not even get that far.
+        let waiting = connect(&endpoint.path, None).unwrap();
+        let start = Instant::now();
+        for _ in 0..2 {
+            let error = endpoint.ask_within(Which::None, PATIENCE).unwrap_err();
+            assert!(matches!(error, AskError::Silent { pid: 1, patience: PATIENCE }), "{error}");
+        }
+        // Without a limit it would be for ever.
+        assert!(start.elapsed() < 200 * PATIENCE);
+        assert!(!buried(&endpoint), "somebody listens");
+        drop(waiting);
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
