@@ -7,7 +7,8 @@ use std::fs::{self, File};
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
-use std::process::Command;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 
 use crate::pair::Result;
 
@@ -59,6 +60,7 @@ impl Setup {
 /// The namespaces; removed when dropped.
 pub struct Net {
     names: [String; 2],
+    undertaker: Child,
     /// The ends' threads run before every other program.
     realtime: bool,
 }
@@ -71,7 +73,8 @@ impl Net {
     /// What `ip` says: without root it refuses.
     pub fn up(realtime: bool) -> Result<Net> {
         let names = ["a", "b"].map(|side| format!("bench-{}-{side}", std::process::id()));
-        let net = Net { names, realtime };
+        let undertaker = undertaker(&names).map_err(|e| format!("sh: {e}"))?;
+        let net = Net { names, undertaker, realtime };
         let [a, b] = &net.names;
         for name in &net.names {
             run("ip", &["netns", "add", name])?;
@@ -192,10 +195,19 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        for name in &self.names {
-            let _ = Command::new("ip").args(["netns", "del", name]).output();
-        }
+        // Its input ends with that, which it waits for.
+        let _ = self.undertaker.wait();
     }
+}
+
+/// A process that removes these namespaces as soon as we let go of its input: when they are dropped, and when this process ends in
+/// any other way. A signal runs no destructor.
+fn undertaker(names: &[String]) -> io::Result<Child> {
+    let remove = r#"read _; for name; do ip netns del "$name"; done"#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", remove, "sh"]).args(names).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Ctrl-C is for all of our process group.
+    shell.process_group(0).spawn()
 }
 
 /// Process numbers of the kernel threads that run the NAPI of a netdev.
@@ -212,4 +224,60 @@ fn run(program: &str, arguments: &[&str]) -> Result<()> {
         return Ok(());
     }
     Err(format!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Read};
+    use std::time::{Duration, Instant};
+
+    /// Set in the process that is killed.
+    const VICTIM: &str = "XROCE_BENCH_VICTIM";
+
+    fn names_left(names: &[String]) -> usize {
+        let there = |name: &&String| fs::exists(format!("/run/netns/{name}")).unwrap_or(true);
+        names.iter().filter(there).count()
+    }
+
+    const TEST: &str = "a_bench_that_gets_a_signal_leaves_no_namespaces";
+
+    /// The process that is killed: makes namespaces and says their names.
+    fn victim() {
+        let net = match Net::up(false) {
+            Ok(net) => net,
+            Err(error) => return println!("SKIP {TEST}: {error}"),
+        };
+        println!("{}", net.names.join(" "));
+        // Here the signal comes, or the end of a test that has failed.
+        let _ = io::stdin().read(&mut [0]);
+    }
+
+    #[test]
+    fn a_bench_that_gets_a_signal_leaves_no_namespaces() {
+        if std::env::var_os(VICTIM).is_some() {
+            return victim();
+        }
+        for signal in ["INT", "TERM", "KILL"] {
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child.args([TEST, "--nocapture"]).env(VICTIM, "1");
+            let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(|line| line.ok());
+            let said = lines.find(|line| line.contains("bench-") || line.contains("SKIP")).unwrap_or_default();
+            let names: Vec<String> =
+                said.split(' ').filter(|word| word.starts_with("bench-")).map(str::to_owned).collect();
+            let made = names_left(&names);
+            run("kill", &["-s", signal, &child.id().to_string()]).unwrap();
+            child.wait().unwrap();
+            if let Some(at) = said.find("SKIP") {
+                return println!("{}", &said[at..]);
+            }
+            assert_eq!((names.len(), made), (2, 2), "{said}");
+            let start = Instant::now();
+            while names_left(&names) > 0 {
+                assert!(start.elapsed() < Duration::from_secs(60), "SIG{signal}: {names:?} are left");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
 }

@@ -3,7 +3,8 @@
 //! In: how many nodes. Out: devices, or namespaces that go when the value goes.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::Command;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 
 use xroce::port::fault::{Action, Fault, Rule};
 use xroce::port::sim::{NodeConfig, SimNet};
@@ -61,6 +62,7 @@ pub fn in_memory(nodes: u32, loss: f64, seed: u64) -> Result<Vec<Context>, Failu
 pub struct Namespaces {
     names: Vec<String>,
     hub: String,
+    undertaker: Child,
 }
 
 impl Namespaces {
@@ -68,8 +70,9 @@ impl Namespaces {
     pub fn new(nodes: u32) -> Result<Namespaces, Failure> {
         let id = std::process::id();
         let hub = format!("xroce-mirror-{id}-hub");
-        let names = (0..nodes).map(|node| format!("xroce-mirror-{id}-{node}")).collect();
-        let made = Namespaces { names, hub };
+        let names: Vec<String> = (0..nodes).map(|node| format!("xroce-mirror-{id}-{node}")).collect();
+        let undertaker = undertaker(names.iter().chain([&hub])).map_err(|e| format!("sh: {e}"))?;
+        let made = Namespaces { names, hub, undertaker };
         ip(&["netns", "add", &made.hub])?;
         ip(&["-n", &made.hub, "link", "add", "br0", "type", "bridge"])?;
         ip(&["-n", &made.hub, "link", "set", "br0", "mtu", &MTU.to_string(), "up"])?;
@@ -95,11 +98,20 @@ impl Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        for name in self.names.iter().chain([&self.hub]) {
-            // Those that were never made cannot be removed, and there is nobody to tell.
-            let _ = Command::new("ip").args(["netns", "del", name]).stderr(std::process::Stdio::null()).status();
-        }
+        // Its input ends with that, which it waits for.
+        let _ = self.undertaker.wait();
     }
+}
+
+/// A process that removes these namespaces as soon as we let go of its input: when they are dropped, and when this process ends in
+/// any other way. A signal runs no destructor.
+fn undertaker<'a>(names: impl Iterator<Item = &'a String>) -> std::io::Result<Child> {
+    // Those that were never made cannot be removed, and there is nobody to tell.
+    let remove = r#"read _; for name; do ip netns del "$name"; done"#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", remove, "sh"]).args(names).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Ctrl-C is for all of our process group.
+    shell.process_group(0).spawn()
 }
 
 fn ip(args: &[&str]) -> Result<(), Failure> {

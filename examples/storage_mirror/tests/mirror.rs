@@ -148,9 +148,33 @@ fn a_node_that_stops_answering_ends_the_run() {
     assert!(said.contains(" to node 1: transport retry counter exceeded"), "{said}");
 }
 
-/// What a run in namespaces says when its node 1 gets a signal, so long after its start. None if it cannot be had here.
-fn disturbed(test: &str, signal: &str, after: Duration) -> Option<String> {
-    // A run that would take minutes: the signal comes in the midst of it.
+#[test]
+fn a_run_that_gets_a_signal_leaves_no_namespaces() {
+    for signal in ["INT", "TERM", "KILL"] {
+        let Some(mut run) = in_namespaces("a_run_that_gets_a_signal_leaves_no_namespaces") else { return };
+        let prefix = format!("xroce-mirror-{}-", run.id());
+        let left = || {
+            let list = Command::new("ip").args(["netns", "list"]).output().expect("ip runs").stdout;
+            String::from_utf8_lossy(&list).lines().filter(|line| line.starts_with(&prefix)).count()
+        };
+        assert_eq!(left(), 4, "three nodes and the bridge");
+        kill(signal, run.id());
+        assert!(!run.wait().expect("it ends").success());
+        let start = Instant::now();
+        while left() > 0 {
+            assert!(start.elapsed() < PATIENCE, "SIG{signal}: {} namespaces are left", left());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn kill(signal: &str, process: u32) {
+    let sent = Command::new("kill").args(["-s", signal, &process.to_string()]).status().expect("kill(1) runs");
+    assert!(sent.success(), "process {process} runs");
+}
+
+/// A run in namespaces that would take minutes, once they are there. None if they cannot be had here.
+fn in_namespaces(test: &str) -> Option<Child> {
     let mut run = Command::new(env!("CARGO_BIN_EXE_storage-mirror"))
         .args(["--nodes", "3", "--blocks", "64", "--rounds", "100000", "--data", "rc"])
         .stdout(Stdio::piped())
@@ -158,15 +182,24 @@ fn disturbed(test: &str, signal: &str, after: Duration) -> Option<String> {
         .spawn()
         .expect("storage-mirror starts");
     // The table's head is written when the namespaces are there, just before the nodes are started.
-    let head = BufReader::new(run.stdout.take().expect("a pipe")).lines().nth(1);
-    let node = head.and_then(|_| process_of_node(run.id(), 1));
+    let head = BufReader::new(run.stdout.as_mut().expect("a pipe")).lines().nth(1);
+    if head.is_some() && run.try_wait().expect("it can be waited for").is_none() {
+        return Some(run);
+    }
+    println!("SKIP {test}: {}", ends(run).trim());
+    None
+}
+
+/// What a run in namespaces says when its node 1 gets a signal, so long after its start. None if it cannot be had here.
+fn disturbed(test: &str, signal: &str, after: Duration) -> Option<String> {
+    let mut run = in_namespaces(test)?;
+    let node = process_of_node(run.id(), 1);
     let (true, Some(node)) = (after.is_zero() || still_runs(&mut run, after), node) else {
         let said = ends(run);
         println!("SKIP {test}: {}", said.trim());
         return None;
     };
-    let sent = Command::new("kill").args(["-s", signal, &node.to_string()]).status().expect("kill(1) runs");
-    assert!(sent.success(), "node 1 runs");
+    kill(signal, node);
     Some(ends(run))
 }
 
