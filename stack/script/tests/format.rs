@@ -26,6 +26,10 @@ fn an_error_points_at_the_word() {
 fn every_kind_of_slip_is_told() {
     let cases: &[(&str, usize, &str)] = &[
         ("+5 > ACK psn=1", 2, "a time:"),
+        ("+12481460529779325150us > ACK psn=1", 2, "a time:"),
+        ("+18446744073709551s > ACK psn=1", 2, "a time of at most 3600s"),
+        ("+3600.001s > ACK psn=1", 2, "a time of at most 3600s"),
+        ("+1000.5T > ACK psn=1", 2, "a time of at most 1000T"),
         ("+5us..1 > ACK psn=1", 7, "a time:"),
         ("+1us..2us silent", 1, "one time"),
         ("sned", 1, "a statement"),

@@ -202,6 +202,7 @@ impl Line<'_> {
             return self.error(word, expected);
         };
         let per_unit = match unit {
+            "T" if thousandths > LONGEST_IN_T * 1000 => return self.error(word, "a time of at most 1000T"),
             "T" => return Ok(Delay::Timeout(thousandths)),
             "ns" => 1,
             "us" => 1_000,
@@ -212,9 +213,17 @@ impl Line<'_> {
         if number.is_empty() {
             return self.error(word, expected);
         }
-        Ok(Delay::Ns(thousandths * per_unit / 1000))
+        match thousandths.checked_mul(per_unit).map(|n| n / 1000) {
+            Some(ns) if ns <= LONGEST_NS => Ok(Delay::Ns(ns)),
+            _ => self.error(word, "a time of at most 3600s"),
+        }
     }
 }
+
+/// The longest time in a script: an hour. Sums of them stay far from what 64 bits of nanoseconds hold.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+/// The longest time in ACK timeouts.
+const LONGEST_IN_T: u64 = 1000;
 
 /// A decimal number with up to three places, times 1000.
 fn thousandths(text: &str) -> Option<u64> {
@@ -223,7 +232,7 @@ fn thousandths(text: &str) -> Option<u64> {
     if part.len() > 3 {
         return None;
     }
-    Some(whole.parse::<u64>().ok()? * 1000 + part.parse::<u64>().ok()?)
+    whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(part.parse().ok()?)
 }
 
 /// The parts of a word between separators, each with the separator before it. Brackets are not looked into.
