@@ -67,15 +67,15 @@ pub(crate) fn packet<E>(
     debug_assert_eq!(writer.room(), 0);
 
     let pad = pad_len(payload);
-    let mut icrc = Icrc::begin(header);
     if in_tail == 0 && body.len() == payload + pad + ICRC_LEN {
         // In one piece: pad and ICRC stand right behind the payload.
-        let (covered, stored) = body.split_at_mut(payload + pad);
-        covered[payload..].iter_mut().for_each(|byte| *byte = 0);
-        icrc.update(covered);
-        stored.copy_from_slice(&icrc.finish());
+        if pad > 0 {
+            body[payload..payload + pad].fill(0);
+        }
+        let (covered, stored) = head.split_at_mut(header_len + payload + pad);
+        stored.copy_from_slice(&Icrc::begin(covered).finish());
     } else {
-        trailer_in_two(icrc, (&mut body[..], in_head), (tail, in_tail), pad);
+        trailer_in_two(Icrc::begin(header), (body, in_head), (tail, in_tail), pad);
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 //! CRC-32 as in Ethernet over 8 bytes of ones (where InfiniBand has its LRH), the headers with those fields replaced by ones
 //! that routers may change, payload and pad; sent least significant byte first.
 
-use crate::MAX_HEADER_LEN;
 use crate::{bth, ipv4, ipv6, udp};
 
 /// Bytes of the ICRC at the end of a packet.
@@ -19,15 +18,15 @@ pub struct Icrc {
 }
 
 impl Icrc {
-    /// Starts with the headers of a packet: from the IP header to the last extension header or beyond (whatever follows the
-    /// BTH is covered as it stands).
+    /// Starts with the headers of a packet, from the IP header on, and as much of what follows as lies in the same piece:
+    /// behind the BTH everything is covered as it stands.
     ///
     /// # Panics
-    /// If `headers` is shorter than IP, UDP and BTH (40 bytes for IPv4, 60 for IPv6).
+    /// If `bytes` are shorter than IP, UDP and BTH (40 bytes for IPv4, 60 for IPv6).
     #[inline]
     // rule: icrc.coverage
-    pub fn begin(headers: &[u8]) -> Icrc {
-        if headers[0] >> 4 == 6 { masked(headers, &MASK_IPV6) } else { masked(headers, &MASK_IPV4) }
+    pub fn begin(bytes: &[u8]) -> Icrc {
+        if bytes[0] >> 4 == 6 { masked(bytes, &MASK_IPV6) } else { masked(bytes, &MASK_IPV4) }
     }
 
     /// Goes on with payload or pad; in pieces of any size.
@@ -63,30 +62,28 @@ fn begun() -> crc32fast::Hasher {
     crc32fast::Hasher::new_with_initial(CRC_OF_ONES)
 }
 
-/// Starts the CRC with `headers`, whose first `N` bytes are or-ed with `mask`.
+/// The most bytes behind the BTH that are worth a copy: for so few each call of the CRC costs more.
+const SHORT: usize = 128;
+
+/// Starts the CRC with `bytes`, whose first `N` are or-ed with `mask`.
 ///
-/// Masked in a copy on the stack, with the extension headers in the same piece: for so few bytes each call of the CRC costs
-/// more than a copy. The or is a fixed-length loop, which becomes a few vector operations; single byte stores here would
-/// stall the vector loads of the CRC.
+/// Masked in a copy on the stack; of a short packet all is copied, so that the CRC is called once. The or is a fixed-length
+/// loop, which becomes a few vector operations; single byte stores here would stall the vector loads of the CRC.
 #[inline]
 // rule: icrc.mask
-fn masked<const N: usize>(headers: &[u8], mask: &[u8; N]) -> Icrc {
-    let mut copy = [0u8; MAX_HEADER_LEN];
-    let (near, far) = headers.split_at(headers.len().min(MAX_HEADER_LEN));
-    let (fixed, extension) = near.split_at(N);
+fn masked<const N: usize>(bytes: &[u8], mask: &[u8; N]) -> Icrc {
+    let (fixed, rest) = bytes.split_at(N);
+    let mut copy = [0u8; MASK_IPV6.len() + SHORT];
     for ((to, from), mask) in copy[..N].iter_mut().zip(fixed).zip(mask) {
         *to = from | mask;
     }
     let mut crc = begun();
-    if extension.is_empty() {
-        // Most packets of a long message: a constant length is a copy without a call.
-        crc.update(&copy[..N]);
+    if rest.len() <= SHORT {
+        copy[N..N + rest.len()].copy_from_slice(rest);
+        crc.update(&copy[..bytes.len()]);
     } else {
-        copy[N..near.len()].copy_from_slice(extension);
-        crc.update(&copy[..near.len()]);
-    }
-    if !far.is_empty() {
-        crc.update(far);
+        crc.update(&copy[..N]);
+        crc.update(rest);
     }
     Icrc { crc }
 }

@@ -129,10 +129,7 @@ impl<'a> Packet<'a> {
     #[inline]
     fn icrc_ok_in_one(&self) -> bool {
         let Some((covered, stored)) = self.head.split_last_chunk::<ICRC_LEN>() else { return false };
-        let (headers, rest) = covered.split_at(self.payload_at as usize);
-        let mut icrc = Icrc::begin(headers);
-        icrc.update(rest);
-        icrc.finish() == *stored
+        Icrc::begin(covered).finish() == *stored
     }
 
     /// Whether the ICRC is right; `None` if the capture does not hold the whole packet.
