@@ -468,12 +468,12 @@ pub(crate) fn wc_opcode(op: &SendOp) -> WcOpcode {
 pub(crate) fn success(p: &mut Completing<'_>, ctx: &mut Context<'_>, pos: WqePos) {
     p.counters.rdma_sends += 1;
     let wqe = p.sq.wqe(pos);
-    if p.sig_all || wqe.flags.contains(SendFlags::SIGNALED) || mutation::is(Mutation::UnsignaledCompletes) {
+    if p.sig_all || wqe.flags().contains(SendFlags::SIGNALED) || mutation::is(Mutation::UnsignaledCompletes) {
         let wc = Wc {
-            wr_id: wqe.wr_id,
+            wr_id: wqe.wr_id(),
             status: WcStatus::Success,
-            opcode: wc_opcode(&wqe.op),
-            byte_len: wqe.length,
+            opcode: wc_opcode(&wqe.op()),
+            byte_len: wqe.length(),
             qpn: p.qpn,
             src_qp: p.peer_qpn,
             ..Wc::default()
@@ -486,7 +486,7 @@ pub(crate) fn success(p: &mut Completing<'_>, ctx: &mut Context<'_>, pos: WqePos
 /// The request at `pos`, the oldest of its queue, ends with an error: always a completion, `wc` with what the request adds.
 pub(crate) fn failure((sq, send_cq): (&mut SqConsumer, &Arc<Cq>), ctx: &mut Context<'_>, pos: WqePos, wc: Wc) -> Wc {
     let wqe = sq.wqe(pos);
-    let wc = Wc { wr_id: wqe.wr_id, opcode: wc_opcode(&wqe.op), ..wc };
+    let wc = Wc { wr_id: wqe.wr_id(), opcode: wc_opcode(&wqe.op()), ..wc };
     ctx.complete(send_cq, wc, true);
     sq.retire();
     wc

@@ -239,7 +239,8 @@ impl Requester {
         }
         let Some(pos) = sq.take() else { return };
         let wqe = sq.wqe(pos);
-        let answer = match wqe.op {
+        let op = wqe.op();
+        let answer = match op {
             SendOp::Read { .. } => Answer::Read,
             SendOp::CmpSwap { .. } | SendOp::FetchAdd { .. } => Answer::Atomic,
             _ => Answer::Ack,
@@ -254,10 +255,10 @@ impl Requester {
         self.staged = Some(Staged {
             wqe: pos,
             answer,
-            psns: if answer == Answer::Atomic { 1 } else { segment::packets(wqe.length, qp.peer.mtu) },
-            len: wqe.length,
-            fence: wqe.flags.contains(SendFlags::FENCE),
-            takes_recv: !matches!(wqe.op, SendOp::Write { .. }) && answer == Answer::Ack,
+            psns: if answer == Answer::Atomic { 1 } else { segment::packets(wqe.length(), qp.peer.mtu) },
+            len: wqe.length(),
+            fence: wqe.flags().contains(SendFlags::FENCE),
+            takes_recv: !matches!(op, SendOp::Write { .. }) && answer == Answer::Ack,
             fault,
         });
     }
@@ -380,13 +381,14 @@ fn request_fields(
     psn: Psn,
     ack_req: bool,
 ) -> (Fields, usize) {
+    let op = wqe.op();
     let position = Position::of(index, entry.psns);
-    let operation = segment::request(&wqe.op, position);
+    let operation = segment::request(&op, position);
     let payload = match entry.answer {
         Answer::Ack => segment::payload_len(entry.len, qp.peer.mtu, index),
         Answer::Read | Answer::Atomic => 0,
     };
-    let extension = match wqe.op {
+    let extension = match op {
         SendOp::SendImm(imm) if position.ends() => Extension::Imm(imm),
         SendOp::SendInv(rkey) if position.ends() => Extension::Ieth(rkey),
         SendOp::Send | SendOp::SendImm(_) | SendOp::SendInv(_) => Extension::None,
@@ -411,7 +413,7 @@ fn request_fields(
             Extension::AtomicEth(AtomicEthRepr { va, rkey, swap_add: add, compare: 0 })
         }
     };
-    let solicited = wqe.flags.contains(SendFlags::SOLICITED) && position.ends() && takes_recv_at_end(operation);
+    let solicited = wqe.flags().contains(SendFlags::SOLICITED) && position.ends() && takes_recv_at_end(operation);
     (Fields { opcode: opcode(qp.kind, operation), solicited, ack_req, psn, extension }, payload)
 }
 

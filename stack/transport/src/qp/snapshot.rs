@@ -169,8 +169,8 @@ impl Qp {
             .map(|entry| {
                 let wqe = self.sq.wqe(entry.wqe);
                 StartedRequest {
-                    wr_id: wqe.wr_id,
-                    opcode: wc_opcode(&wqe.op),
+                    wr_id: wqe.wr_id(),
+                    opcode: wc_opcode(&wqe.op()),
                     len: entry.len,
                     first_psn: entry.first,
                     psns: entry.psns,

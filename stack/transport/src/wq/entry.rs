@@ -10,10 +10,10 @@
 //! | rest | SGEs, or inline bytes | SGEs |
 #![forbid(unsafe_code)]
 
+use super::RecvWqe;
 use super::ring::{UNIT, Unit};
-use super::{RecvWqe, SendWqe};
 use crate::qp::state::QpType;
-use crate::wr::{QpCap, RecvWr, SendFlags, SendOp, SendWr, WrId};
+use crate::wr::{QpCap, RecvWr, SendFlags, SendOp, SendWr, Sge, WrId};
 use xroce_wire::{ImmData, Rkey};
 
 const SEND: u64 = 0;
@@ -56,24 +56,10 @@ impl Packed {
             SendOp::FetchAdd { va, rkey, add } => Packed { op: FETCH_ADD, va, rkey: rkey.0, words: [0, add], ..none },
         }
     }
-
-    fn unpack(&self) -> SendOp {
-        let Packed { va, words: [compare, swap], .. } = *self;
-        let (rkey, imm) = (Rkey(self.rkey), ImmData(self.imm));
-        match self.op {
-            SEND_IMM => SendOp::SendImm(imm),
-            SEND_INV => SendOp::SendInv(rkey),
-            WRITE => SendOp::Write { va, rkey },
-            WRITE_IMM => SendOp::WriteImm { va, rkey, imm },
-            READ => SendOp::Read { va, rkey },
-            CMP_SWAP => SendOp::CmpSwap { va, rkey, compare, swap },
-            FETCH_ADD => SendOp::FetchAdd { va, rkey, add: swap },
-            _ => SendOp::Send,
-        }
-    }
 }
 
 /// Units before the SGEs or the inline bytes.
+#[inline]
 fn head_units(op: u64) -> usize {
     match op {
         SEND => 1,
@@ -129,24 +115,88 @@ pub(super) fn write_send(wr: &SendWr<'_>, length: u32, units: &mut [Unit]) {
     }
 }
 
-/// The request that lies in these units.
-#[inline]
-pub(super) fn read_send(units: &[Unit]) -> SendWqe<'_> {
-    let Unit([wr_id, about]) = units[0];
-    let op = about >> OP_SHIFT & 0xF;
-    let (head, data) = units.split_at(head_units(op));
-    let Unit([va, keys]) = head.get(1).copied().unwrap_or(Unit::ZERO);
-    let Unit(words) = head.get(2).copied().unwrap_or(Unit::ZERO);
-    let flags = SendFlags::from_bits_truncate((about >> FLAGS_SHIFT & 0xF) as u32);
-    let length = (about >> LENGTH_SHIFT) as u32;
-    let inline = flags.contains(SendFlags::INLINE);
-    SendWqe {
-        wr_id: WrId(wr_id),
-        op: Packed { op, va, rkey: (keys >> 32) as u32, imm: keys as u32, words }.unpack(),
-        flags,
-        length,
-        sges: if inline { &[] } else { Unit::sges(&data[..(about >> SGES_SHIFT & 0xFF) as usize]) },
-        inline: inline.then(|| &Unit::bytes(data)[..length as usize]),
+/// A send work request in the queue, read field by field where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct SendWqe<'a> {
+    about: u64,
+    units: &'a [Unit],
+}
+
+impl<'a> SendWqe<'a> {
+    /// The request that lies in these units.
+    #[inline]
+    pub(super) fn new(units: &'a [Unit]) -> SendWqe<'a> {
+        let Unit([_, about]) = units[0];
+        SendWqe { about, units }
+    }
+
+    #[inline]
+    fn code(&self) -> u64 {
+        self.about >> OP_SHIFT & 0xF
+    }
+
+    /// The application's number.
+    #[inline]
+    pub fn wr_id(&self) -> WrId {
+        let Unit([wr_id, _]) = self.units[0];
+        WrId(wr_id)
+    }
+
+    /// What to do.
+    #[inline]
+    pub fn op(&self) -> SendOp {
+        let code = self.code();
+        if code == SEND {
+            return SendOp::Send;
+        }
+        let Unit([va, keys]) = self.units[1];
+        let (rkey, imm) = (Rkey((keys >> 32) as u32), ImmData(keys as u32));
+        match code {
+            SEND_IMM => SendOp::SendImm(imm),
+            SEND_INV => SendOp::SendInv(rkey),
+            WRITE => SendOp::Write { va, rkey },
+            WRITE_IMM => SendOp::WriteImm { va, rkey, imm },
+            READ => SendOp::Read { va, rkey },
+            CMP_SWAP => {
+                let Unit([compare, swap]) = self.units[2];
+                SendOp::CmpSwap { va, rkey, compare, swap }
+            }
+            _ => {
+                let Unit([_, add]) = self.units[2];
+                SendOp::FetchAdd { va, rkey, add }
+            }
+        }
+    }
+
+    /// How.
+    #[inline]
+    pub fn flags(&self) -> SendFlags {
+        SendFlags::from_bits_truncate((self.about >> FLAGS_SHIFT & 0xF) as u32)
+    }
+
+    /// Bytes of the message, 0 to 2^31.
+    #[inline]
+    pub fn length(&self) -> u32 {
+        (self.about >> LENGTH_SHIFT) as u32
+    }
+
+    /// The SGEs, or the inline bytes.
+    #[inline]
+    fn data(&self) -> &'a [Unit] {
+        &self.units[head_units(self.code())..]
+    }
+
+    /// The scatter/gather list; empty for an inline request.
+    #[inline]
+    pub fn sges(&self) -> &'a [Sge] {
+        // An inline request was posted without SGEs, so it counts none.
+        Unit::sges(&self.data()[..(self.about >> SGES_SHIFT & 0xFF) as usize])
+    }
+
+    /// The bytes of an inline request.
+    #[inline]
+    pub fn inline(&self) -> Option<&'a [u8]> {
+        self.flags().contains(SendFlags::INLINE).then(|| &Unit::bytes(self.data())[..self.length() as usize])
     }
 }
 

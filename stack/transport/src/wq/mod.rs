@@ -16,10 +16,11 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
+pub use entry::SendWqe;
 pub use post::{RqProducer, SqProducer};
 
 use crate::qp::state::QpType;
-use crate::wr::{QpCap, SendFlags, SendOp, Sge, WrId};
+use crate::wr::{QpCap, Sge, WrId};
 use ring::{Consumer, Ring};
 
 /// Makes the send queue of a QP of service `kind`. Capacities beyond [`QpCap::MAX`] are cut to it; see
@@ -49,35 +50,6 @@ pub struct WqePos {
 /// The reading end of a send queue.
 pub struct SqConsumer {
     ring: Consumer,
-}
-
-/// A send work request in the queue.
-#[derive(Clone, Copy, Debug)]
-pub struct SendWqe<'a> {
-    /// The application's number.
-    pub wr_id: WrId,
-    /// What to do.
-    pub op: SendOp,
-    /// How.
-    pub flags: SendFlags,
-    /// Bytes of the message, 0 to 2^31.
-    pub length: u32,
-    sges: &'a [Sge],
-    inline: Option<&'a [u8]>,
-}
-
-impl<'a> SendWqe<'a> {
-    /// The scatter/gather list; empty for an inline request.
-    #[inline]
-    pub fn sges(&self) -> &'a [Sge] {
-        self.sges
-    }
-
-    /// The bytes of an inline request.
-    #[inline]
-    pub fn inline(&self) -> Option<&'a [u8]> {
-        self.inline
-    }
 }
 
 impl SqConsumer {
@@ -115,7 +87,7 @@ impl SqConsumer {
     /// If it was retired: its units may be another entry's by now.
     #[inline]
     pub fn wqe(&self, pos: WqePos) -> SendWqe<'_> {
-        entry::read_send(self.ring.units(pos.number, pos.unit))
+        SendWqe::new(self.ring.units(pos.number, pos.unit))
     }
 
     /// Frees the oldest entry that was taken. Does nothing if none is.

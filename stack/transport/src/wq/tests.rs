@@ -1,5 +1,5 @@
 use super::*;
-use crate::wr::{PostError, RecvWr, SendWr};
+use crate::wr::{PostError, RecvWr, SendFlags, SendOp, SendWr};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use xroce_wire::{ImmData, Lkey, Rkey};
@@ -33,10 +33,10 @@ struct Want {
 impl Want {
     fn of(wqe: &SendWqe<'_>) -> Want {
         Want {
-            wr_id: wqe.wr_id,
-            op: wqe.op,
-            flags: wqe.flags,
-            length: wqe.length,
+            wr_id: wqe.wr_id(),
+            op: wqe.op(),
+            flags: wqe.flags(),
+            length: wqe.length(),
             sges: wqe.sges().to_vec(),
             inline: wqe.inline().map(<[u8]>::to_vec),
         }
@@ -80,7 +80,7 @@ fn inline_bytes_are_gathered_at_post() {
     post.post(&inline(2, SendOp::Send, &[]), NO_LIMIT).unwrap();
     let (a, b) = (take.take().unwrap(), take.take().unwrap());
     assert_eq!(take.wqe(a).inline(), Some(&b"seventeen bytes! more"[..]));
-    assert_eq!((take.wqe(a).length, take.wqe(a).sges().len()), (21, 0));
+    assert_eq!((take.wqe(a).length(), take.wqe(a).sges().len()), (21, 0));
     assert_eq!(take.wqe(b).inline(), Some(&[][..]));
 }
 
@@ -92,7 +92,7 @@ fn refused(kind: QpType, wr: &SendWr<'_>, max_msg: u64, want: PostError, text: &
     assert_eq!(take.take(), None, "whole or nothing");
     post.post(&inline(7, SendOp::Send, &[b"next"]), NO_LIMIT).unwrap();
     let pos = take.take().unwrap();
-    assert_eq!(take.wqe(pos).wr_id, WrId(7));
+    assert_eq!(take.wqe(pos).wr_id(), WrId(7));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_message_of_2_31_bytes_is_legal() {
     let (mut post, mut take) = send_queue(QpType::Rc, &CAP);
     post.post(&wr(0, SendOp::Send, &[sge(0, 1 << 30), sge(0, 1 << 30)]), NO_LIMIT).unwrap();
     let pos = take.take().unwrap();
-    assert_eq!(take.wqe(pos).length, 1 << 31);
+    assert_eq!(take.wqe(pos).length(), 1 << 31);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_full_queue_says_its_depth_and_takes_one_more_after_each_retire() {
     assert_eq!(post.post(&write(4), NO_LIMIT), full);
     let first = take.take().unwrap();
     assert_eq!(post.post(&write(4), NO_LIMIT), full, "taken is not retired");
-    assert_eq!(take.wqe(first).wr_id, WrId(0));
+    assert_eq!(take.wqe(first).wr_id(), WrId(0));
     take.retire();
     post.post(&write(4), NO_LIMIT).unwrap();
     assert_eq!(post.post(&write(5), NO_LIMIT), full);
@@ -234,7 +234,7 @@ fn retiring_more_than_was_taken_changes_nothing() {
     take.retire();
     assert!(take.has_more());
     let pos = take.take().unwrap();
-    assert_eq!((take.wqe(pos).wr_id, take.taken()), (WrId(3), 1));
+    assert_eq!((take.wqe(pos).wr_id(), take.taken()), (WrId(3), 1));
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn two_threads_see_whole_entries_in_order() {
         if open.len() > 3 || next == COUNT || next % 7 == 0 {
             let Some((id, pos)) = open.pop_front() else { continue };
             let wqe = take.wqe(pos);
-            assert_eq!((wqe.wr_id, wqe.op), (WrId(id), OPS[id as usize % 5]));
+            assert_eq!((wqe.wr_id(), wqe.op()), (WrId(id), OPS[id as usize % 5]));
             assert!(wqe.sges().iter().all(|got| *got == sge(id, id as u32 & 0xFFF)));
             let bytes = wqe.inline().unwrap_or(&[]);
             assert!(bytes.chunks(8).all(|chunk| chunk == id.to_le_bytes()));
