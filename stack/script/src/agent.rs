@@ -173,6 +173,10 @@ impl Agent {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         line.truncate(line.trim_end().len());
+        if !["ok", "err"].contains(&line.split(' ').next().unwrap_or_default()) {
+            let what = format!("{:?} is no reply of an agent: something else listens there", short(&line));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
         Ok(taken_apart(short(request), line))
     }
 }
@@ -201,6 +205,20 @@ fn taken_apart(request: String, line: String) -> Result<Reply, Refused> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_no_agent_is_told_apart() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let other = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+            stream
+        });
+        let error = Agent::connect(address).unwrap().call("open").unwrap_err().to_string();
+        assert!(error.contains("\"HTTP/1.1 400 Bad Request\" is no reply of an agent"), "{error}");
+        other.join().unwrap();
+    }
 
     #[test]
     fn replies_are_taken_apart() {
