@@ -4,7 +4,7 @@
 mod prometheus;
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -184,7 +184,7 @@ fn top_on_a_terminal_ends_with_q() {
         return eprintln!("SKIP top_on_a_terminal_ends_with_q: no script(1) of util-linux here");
     };
     world.busy();
-    let shell = format!("stty rows 10 cols 150; {} top; stty -a", env!("CARGO_BIN_EXE_xroce"));
+    let shell = format!("stty rows 10 cols 150; timeout --foreground 60 {} top; stty -a", env!("CARGO_BIN_EXE_xroce"));
     let mut terminal = Command::new(script)
         .args(["-qec", &shell, "/dev/null"])
         .env("XROCE_RUN_DIR", &world.dir)
@@ -192,14 +192,24 @@ fn top_on_a_terminal_ends_with_q() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("script starts");
-    // Another key is none that ends it.
-    std::thread::sleep(Duration::from_millis(1500));
-    let keys = terminal.stdin.as_mut().expect("piped");
+    let mut keys = terminal.stdin.take().expect("piped");
+    let mut screen = terminal.stdout.take().expect("piped");
+    let mut text = String::new();
+    let mut drawn_so_often = |times: usize| {
+        while text.matches("xroce top: 2 queue pair(s)").count() < times {
+            let mut bytes = [0; 4096];
+            let count = screen.read(&mut bytes).expect("it draws");
+            assert!(count > 0, "it ended: {text}");
+            text += &String::from_utf8_lossy(&bytes[..count]);
+        }
+    };
+    drawn_so_often(1);
+    // Another key is none that ends it: it draws at once, and after a second again.
     keys.write_all(b"x").expect("it reads");
-    std::thread::sleep(Duration::from_millis(1000));
+    drawn_so_often(3);
     keys.write_all(b"q").expect("it reads");
-    let output = terminal.wait_with_output().expect("it ends");
-    let text = String::from_utf8_lossy(&output.stdout);
+    screen.read_to_string(&mut text).expect("it ends");
+    assert!(terminal.wait().expect("it ends").success());
     let (drawn, behind) =
         text.split_once("\x1b[?1049h").expect("the other screen").1.split_once("\x1b[?1049l").expect("and back");
     assert!(drawn.contains("xroce top: 2 queue pair(s), 0 failed") && drawn.contains(" RTS "), "{text}");

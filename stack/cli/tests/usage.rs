@@ -2,6 +2,10 @@
 
 mod ends;
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
 use ends::xroce;
 
 #[test]
@@ -53,6 +57,30 @@ fn faults_of_the_xdp_program_want_one() {
     let said = xroce(&["rc_pingpong", "-d", "udp:127.0.0.1", "--drop", "1"]);
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.err.contains("udp:127.0.0.1") && said.err.contains("--drop"), "{said:?}");
+}
+
+/// Ended by the signal itself, which a shell tells as 130: nothing catches it, and nothing is left that would go on.
+#[test]
+fn ctrl_c_ends_what_waits() {
+    for line in ["rc_pingpong", "uc_pingpong", "perf send_bw", "agent"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xroce"));
+        command.args(line.split(' ')).args(["-p", "0", "-d"]).arg(format!("udp:{}", loopback()));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("xroce starts");
+        // The first line says that it waits.
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut said).expect("readable");
+        assert!(!said.is_empty(), "{line}: {:?}", child.wait_with_output());
+        let sent = Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().expect("kill(1) runs");
+        let output = child.wait_with_output().expect("it ends");
+        assert!(sent.success() && output.status.signal() == Some(2), "{line}: {output:?}");
+        assert!(output.stderr.is_empty(), "{line}: {output:?}");
+    }
+}
+
+/// A loopback address that no other process of these tests has.
+fn loopback() -> String {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    format!("127.99.{high}.{low}")
 }
 
 #[test]

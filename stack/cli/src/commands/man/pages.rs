@@ -262,6 +262,7 @@ const STAT: Page = Page {
 };
 
 const TOP: Page = Page {
+    done: "Ended by q or Ctrl-C on a terminal, or by `--once`.",
     failed: "With `--once`: no process runs such a device, or none tells.",
     environment: WITH_SOCKETS,
     files: SOCKETS,
@@ -270,5 +271,4 @@ const TOP: Page = Page {
         ("A line of JSON every five seconds, of one process:", &["xroce top --json -i 5 --pid 1234"]),
     ],
     see_also: &[("top", "1")],
-    ..PLAIN
 };
