@@ -54,6 +54,25 @@ fn a_capture_of_ours_becomes_a_ladder() {
 }
 
 #[test]
+fn a_capture_of_a_bad_link_says_what_went_wrong() {
+    let dir = scratch("wrong");
+    let file = dir.join("lost.pcapng");
+    let path = file.to_str().expect("UTF-8");
+    let said = xroce(&["lab", "lost-packet", "--text", "--pcap", path]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let text = xroce(&["lab", "--from", path, "--text"]);
+    assert!(text.code == Some(0) && text.out.contains("What went wrong\n! B expects PSN 101"), "{text:?}");
+    assert!(text.out.contains("from 2 places"), "each packet once: {text:?}");
+    let said = xroce(&["lab", "--from", path, "--conversation", "2"]);
+    assert!(
+        said.code == Some(1) && said.err.contains("no conversation 2") && said.err.contains("10 packets"),
+        "{said:?}"
+    );
+    assert_eq!(xroce(&["lab", "rnr", "--conversation", "2"]).code, Some(2));
+    fs::remove_dir_all(dir).expect("ours");
+}
+
+#[test]
 fn a_packet_script_becomes_a_ladder_with_the_state_of_its_device() {
     let dir = scratch("script");
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/scripts/rc/retry_count.roce");

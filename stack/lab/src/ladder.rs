@@ -61,6 +61,8 @@ pub struct Packet {
     pub fate: Fate,
     /// It was sent before, and is now sent again.
     pub again: bool,
+    /// Its number in the file that it comes from, if it does.
+    pub frame: Option<u64>,
 }
 
 /// What became of a packet on its way.

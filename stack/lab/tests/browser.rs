@@ -4,12 +4,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use xroce_lab::{Ladder, SCENARIOS, page};
+use xroce_lab::capture::{Capture, Captured};
+use xroce_lab::ladder::Packet;
+use xroce_lab::{Ladder, SCENARIOS, Scenario, page};
 use xroce_script::files;
 
 /// chromedriver, and a session with a browser that it started.
@@ -133,13 +135,114 @@ fn scripts() -> Vec<Ladder> {
     names.iter().map(load).map(|script| xroce_lab::script::ladder(&script)).collect()
 }
 
+/// A capture in which something went wrong.
+fn capture() -> Ladder {
+    let ladder = Scenario::find("go-back-n").expect("a scenario").run();
+    let packet = |(i, packet): (usize, &Packet)| {
+        let [src, dst] =
+            [packet.from, 1 - packet.from].map(|end| ladder.ends[end].address.parse().expect("an address"));
+        let time_ns = i as i128 * 10_000;
+        Captured { frame: i as u64 + 1, interface: 0, time_ns, src, dst, bytes: packet.sent.clone() }
+    };
+    let packets = ladder.packets.iter().enumerate().map(packet).collect();
+    Capture::new(packets).ladder("captured", 0).expect("a conversation")
+}
+
+/// Writes a page and opens it.
+fn opened(browser: &Browser, ladder: &Ladder, name: &str) -> PathBuf {
+    let file = std::env::temp_dir().join(format!("xroce-lab-{name}-{}.html", std::process::id()));
+    std::fs::write(&file, page(ladder).expect("a page")).expect("a scratch file");
+    browser.open(&file);
+    file
+}
+
+#[test]
+fn a_finding_leads_to_its_step() {
+    let browser = match Browser::start() {
+        Ok(browser) => browser,
+        Err(reason) => return println!("SKIP a_finding_leads_to_its_step: {reason}"),
+    };
+    let ladder = capture();
+    let file = opened(&browser, &ladder, "finding");
+    let step = ladder.findings[0].step.expect("a step") + 1;
+    browser.js("document.querySelectorAll('#findings li')[0].click()");
+    assert_eq!(browser.step(), format!("step {step} of {}", ladder.steps.len()));
+    let note = browser.js("document.getElementById('note').textContent");
+    assert!(note.as_str().is_some_and(|note| note.contains("sequence NAK")), "{note}");
+    std::fs::remove_file(&file).expect("ours");
+}
+
+/// Bytes of a base64 text.
+fn bytes_of(base64: &str) -> Vec<u8> {
+    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bits, mut held, mut out) = (0u32, 0, Vec::new());
+    for value in base64.bytes().filter_map(|c| alphabet.iter().position(|a| *a == c)) {
+        (bits, held) = (bits << 6 | value as u32, held + 6);
+        if held >= 8 {
+            held -= 8;
+            out.push((bits >> held) as u8);
+        }
+    }
+    out
+}
+
+/// The text of a PDF, where pdftotext (poppler-utils) is installed.
+fn text_of(pdf: &Path) -> Option<String> {
+    let out = Command::new("pdftotext").args(["-raw".as_ref(), pdf.as_os_str(), "-".as_ref()]).output().ok()?;
+    out.status.success().then(|| String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+#[test]
+fn a_page_prints_whole() {
+    let browser = match Browser::start() {
+        Ok(browser) => browser,
+        Err(reason) => return println!("SKIP a_page_prints_whole: {reason}"),
+    };
+    for (ladder, pages) in [(capture(), 1), (scripts().remove(2), 10)] {
+        let file = opened(&browser, &ladder, "print");
+        let pdf = bytes_of(browser.ask("POST", "/print", &json!({})).as_str().expect("a PDF"));
+        assert!(pdf.starts_with(b"%PDF"), "{}: {} bytes", ladder.name, pdf.len());
+        let mark = b"/Type /Page";
+        let count = pdf.windows(mark.len() + 1).filter(|w| w.starts_with(mark) && w[mark.len()] != b's').count();
+        assert!(count >= pages, "{}: {count} pages", ladder.name);
+        let printed = file.with_extension("pdf");
+        std::fs::write(&printed, &pdf).expect("a scratch file");
+        match text_of(&printed) {
+            Some(text) => {
+                // The last packet is there, and what only a screen needs is not.
+                let last = format!("#{} ", ladder.packets.len());
+                assert!(text.contains(&last) && !text.contains("step 1 of"), "{}: {text}", ladder.name);
+                assert!(ladder.findings.is_empty() || text.contains("WHAT WENT WRONG"), "{}: {text}", ladder.name);
+            }
+            None => println!("SKIP a_page_prints_whole, its text: no pdftotext (poppler-utils)"),
+        }
+        // Nothing is cut off at the right: each label ends inside the ladder.
+        let wide = json!({"cmd": "Emulation.setEmulatedMedia", "params": {"media": "print"}});
+        browser.ask("POST", "/goog/cdp/execute", &wide);
+        let out = "[...document.querySelectorAll('#ladder text')].filter(t => t.getBoundingClientRect().right > \
+                   document.getElementById('ladder').getBoundingClientRect().right + 1).length";
+        assert_eq!(browser.js(out), 0, "{}: texts that leave the paper", ladder.name);
+        assert_eq!(browser.js("getComputedStyle(document.querySelector('.bar')).display"), "none", "{}", ladder.name);
+        let shown = "[...document.querySelectorAll('#ladder .later')].every(g => getComputedStyle(g).opacity === '1')";
+        assert_eq!(browser.js(shown), true, "{}: what comes later is as black as the rest", ladder.name);
+        browser.ask(
+            "POST",
+            "/goog/cdp/execute",
+            &json!({"cmd": "Emulation.setEmulatedMedia", "params": {"media": ""}}),
+        );
+        for file in [file, printed] {
+            std::fs::remove_file(file).expect("ours");
+        }
+    }
+}
+
 #[test]
 fn pages_work_in_a_browser() {
     let browser = match Browser::start() {
         Ok(browser) => browser,
         Err(reason) => return println!("SKIP pages_work_in_a_browser: {reason}"),
     };
-    for ladder in SCENARIOS.iter().map(|scenario| scenario.run()).chain(scripts()) {
+    for ladder in SCENARIOS.iter().map(|scenario| scenario.run()).chain(scripts()).chain([capture()]) {
         let file = std::env::temp_dir().join(format!("xroce-lab-{}-{}.html", ladder.name, std::process::id()));
         std::fs::write(&file, page(&ladder).expect("a page")).expect("a scratch file");
         browser.open(&file);

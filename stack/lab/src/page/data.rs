@@ -44,6 +44,8 @@ struct Packet {
     rest: String,
     nak: bool,
     again: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frame: Option<u64>,
     fate: &'static str,
     #[serde(flatten)]
     view: View,
@@ -150,6 +152,7 @@ fn packet(packet: &ladder::Packet) -> Packet {
         rest,
         nak: headers.and_then(|h| h.aeth).is_some_and(|a| !matches!(a.syndrome, Syndrome::Ack { .. })),
         again: packet.again,
+        frame: packet.frame,
         fate: match packet.fate {
             Fate::Delivered => "delivered",
             Fate::Lost => "lost",

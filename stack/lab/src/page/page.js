@@ -31,11 +31,20 @@ const LINE = 17, ROW = 29, GAP = 30, GAP_NS = 100000, TOP = 62;
 const TIME = Math.max(76, 4 + 7.3 * Math.max(...lab.steps.map((step) => step.time.length)));
 let rows = [], shapes = [];
 
+/// Room beside the rail of an end: for its address, which stands over the rail, and for the longest of what stands beside it.
+function side(end, width) {
+  const words = Math.max(0, ...lab.steps.filter((step) => step.end === end).flatMap(beside).map(([text]) => text.length));
+  return Math.max(where(end).length * 7.3 / 2, Math.min(words * 7.55 + 30, 300, Math.max(218, width * 0.235)));
+}
+function where(end) {
+  const { address, qpn } = lab.ends[end];
+  return address + (qpn ? "  QP " + qpn : "");
+}
+
 function layout(width) {
   const narrow = width < 720;
   // Columns: time, what happens at A, the wire, what happens at B.
-  const side = narrow ? 14 : Math.min(300, Math.max(218, width * 0.235));
-  const left = narrow ? 14 : TIME + 24 + side - 14, right = width - side;
+  const left = narrow ? 14 : TIME + 10 + side(0, width), right = width - (narrow ? 14 : side(1, width));
   const rooms = (narrow ? [right - left - 16, right - left - 16] : [left - TIME - 36, width - right - 16]).map((room) => Math.floor(room / 7.55));
   return { narrow, left, right, rooms };
 }
@@ -90,7 +99,7 @@ function draw() {
     const x = index ? at.right : at.left, anchor = at.narrow ? (index ? "end" : "start") : "middle";
     const px = at.narrow ? (index ? width - 2 : 2) : x;
     texts.append(svg("text", { x: px, y: 20, "text-anchor": anchor, class: "head" }, end.name));
-    texts.append(svg("text", { x: px, y: 38, "text-anchor": anchor, class: "sub" }, end.address + (end.qpn && !at.narrow ? "  QP " + end.qpn : "")));
+    texts.append(svg("text", { x: px, y: 38, "text-anchor": anchor, class: "sub" }, at.narrow ? end.address : where(index)));
     return x;
   });
   if (!at.narrow) texts.append(svg("text", { x: TIME, y: 38, "text-anchor": "end", class: "sub" }, "µs"));
@@ -298,7 +307,7 @@ function showPacket(step) {
   const other = lab.ends[1 - packet.from].name, bytes = view.hex.length / 2;
   $("packetname").textContent = `#${step.packet + 1} ${packet.name}${psn(packet)}`;
   const fate = { lost: "lost on the way", corrupted: view === packet ? "as it was sent; a bit is flipped on the way" : "as it arrived: one bit is flipped", doubled: "doubled on the way" }[packet.fate];
-  $("packetfate").replaceChildren(`${lab.ends[packet.from].name} → ${other}, ${bytes} bytes from the IP header on`, ...(fate ? [" · ", el("b", {}, fate)] : []));
+  $("packetfate").replaceChildren(`${lab.ends[packet.from].name} → ${other}, ${bytes} bytes from the IP header on${packet.frame ? `, frame ${packet.frame} of the file` : ""}`, ...(fate ? [" · ", el("b", {}, fate)] : []));
   fields(view);
   hex(view, packet);
   $("fieldabout").textContent = "";

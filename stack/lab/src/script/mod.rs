@@ -133,7 +133,7 @@ impl Drawing<'_> {
     }
 
     fn packet(&mut self, from: usize, bytes: &[u8], again: bool) -> What {
-        self.ladder.packets.push(Packet { from, sent: bytes.to_vec(), fate: Fate::Captured, again });
+        self.ladder.packets.push(Packet { from, sent: bytes.to_vec(), fate: Fate::Captured, again, frame: None });
         What::Captured(self.ladder.packets.len() - 1)
     }
 

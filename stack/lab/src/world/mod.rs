@@ -197,7 +197,7 @@ impl World {
                     _ => 1,
                 };
                 self.on_their_way[1 - end].extend((0..copies).map(|n| OnItsWay { packet, copy: n > 0 }));
-                self.ladder.packets.push(Packet { from: end, sent: bytes, fate, again });
+                self.ladder.packets.push(Packet { from: end, sent: bytes, fate, again, frame: None });
                 self.record(end, What::Sent(packet), before, None);
             }
         }

@@ -36,6 +36,8 @@ pub struct Frame<'a> {
     pub number: u64,
     /// Nanoseconds since 1970; `None` where the file has no time (simple packet blocks).
     pub time_ns: Option<i128>,
+    /// The interface: its index in the section, 0 where the format has only one.
+    pub interface: u32,
     /// LINKTYPE value of the interface.
     pub link_type: u32,
     /// The bytes that were captured.
@@ -97,6 +99,7 @@ enum Format {
 
 /// What a record says, without its bytes, which stay in the buffer.
 struct Record {
+    interface: u32,
     time_ns: Option<i128>,
     link_type: u32,
     data: std::ops::Range<usize>,
@@ -157,6 +160,7 @@ impl<R: Read> Capture<R> {
         Ok(record.map(|r| Frame {
             number: self.frames,
             time_ns: r.time_ns,
+            interface: r.interface,
             link_type: r.link_type,
             data: &self.buffer[r.data],
             original_len: r.original_len,
@@ -183,6 +187,7 @@ impl<R: Read> Capture<R> {
                     let end = self.start + bytes.len() - rest.len();
                     let unit_ns = if header.is_nanosecond_precision() { 1 } else { 1_000 };
                     let record = Record {
+                        interface: 0,
                         time_ns: Some(i128::from(frame.ts_sec) * 1_000_000_000 + i128::from(frame.ts_usec) * unit_ns),
                         // The upper bits tell the length of a frame check sequence, which the IP length cuts off anyway.
                         link_type: header.network.0 as u32 & 0x03FF_FFFF,
@@ -302,6 +307,7 @@ impl<R: Read> Capture<R> {
         let interface = self.interface_of(packet.if_id)?;
         let captured = packet.packet_data().len();
         Ok(Record {
+            interface: packet.if_id,
             time_ns: Some(interface.clock.ns(packet.ts_high, packet.ts_low)),
             link_type: interface.link_type,
             data: at + 28..at + 28 + captured,
@@ -324,6 +330,7 @@ impl<R: Read> Capture<R> {
             captured = captured.min(interface.snap_len as usize);
         }
         Ok(Record {
+            interface: 0,
             time_ns: None,
             link_type: interface.link_type,
             data: at + 12..at + 12 + captured,
@@ -349,6 +356,7 @@ impl<R: Read> Capture<R> {
             return Err("the packet is longer than the block");
         }
         Ok(Record {
+            interface: u32::from(id),
             time_ns: Some(interface.clock.ns(word(12), word(16))),
             link_type: interface.link_type,
             data: at + HEADER..at + HEADER + captured,

@@ -1,15 +1,14 @@
 //! `--from` a capture: the RoCE v2 packets of a pcap or pcapng file enter, a ladder leaves.
 //!
-//! A capture sees each packet once, and may hold more than one conversation: the ladder is that of the two addresses with the
-//! most packets. Nobody knows the state of the queue pairs.
+//! A capture sees each packet once, and may hold more than one conversation: the ladder is that of one, by default of the two queue
+//! pairs with the most packets. Nobody knows the state of the queue pairs.
 
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
 use std::path::Path;
 
 use xroce_lab::Ladder;
-use xroce_lab::capture::{Captured, ladder as of_packets};
+use xroce_lab::capture::{Capture as Conversations, Captured};
 
 use crate::commands::decode::capture::{Capture, CaptureError};
 use crate::commands::decode::link::{self, Inner};
@@ -27,10 +26,13 @@ pub enum FromError {
     /// There is nothing to show.
     #[error("no RoCE v2 packet in it (UDP port 4791 on Ethernet, Linux cooked or raw IP)")]
     Empty,
+    /// There are not so many.
+    #[error("there is no conversation {0}; there are:\n{1}")]
+    NoSuch(usize, String),
 }
 
-/// Reads the file.
-pub fn ladder(file: &Path) -> Result<Ladder, FromError> {
+/// Reads the file, and draws conversation `which` of it, counted from 1.
+pub fn ladder(file: &Path, which: usize) -> Result<Ladder, FromError> {
     let mut packets = Vec::new();
     let mut capture = Capture::open(File::open(file)?)?;
     while let Some(frame) = capture.next_frame()? {
@@ -40,12 +42,20 @@ pub fn ladder(file: &Path) -> Result<Ladder, FromError> {
             Verdict::NotRoce => continue,
             Verdict::Malformed(ends, _) | Verdict::Packet(ends, _) => ends,
         };
-        packets.push(captured(frame.time_ns, ends.src, ends.dst, bytes));
+        packets.push(Captured {
+            frame: frame.number,
+            interface: frame.interface,
+            time_ns: frame.time_ns.unwrap_or(0),
+            src: ends.src,
+            dst: ends.dst,
+            bytes: bytes.to_vec(),
+        });
     }
     let name = file.file_stem().map_or("capture".into(), |stem| stem.to_string_lossy().into_owned());
-    of_packets(&name, packets).ok_or(FromError::Empty)
-}
-
-fn captured(time_ns: Option<i128>, src: IpAddr, dst: IpAddr, bytes: &[u8]) -> Captured {
-    Captured { time_ns: time_ns.unwrap_or(0), src, dst, bytes: bytes.to_vec() }
+    let conversations = Conversations::new(packets);
+    if conversations.is_empty() {
+        return Err(FromError::Empty);
+    }
+    let ladder = which.checked_sub(1).and_then(|index| conversations.ladder(&name, index));
+    ladder.ok_or_else(|| FromError::NoSuch(which, conversations.list().join("\n")))
 }

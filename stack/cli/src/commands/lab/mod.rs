@@ -29,6 +29,9 @@ pub struct Args {
     /// Show a packet script (*.roce), or the RoCE v2 packets of a pcap or pcapng file, instead
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     from: Option<PathBuf>,
+    /// Of a capture: which conversation, counted from 1, those with the most packets first
+    #[arg(long, value_name = "N", requires = "from", default_value_t = 1)]
+    conversation: usize,
     /// List the scenarios
     #[arg(long, conflicts_with_all = ["scenario", "from", "text", "output"])]
     list: bool,
@@ -76,7 +79,7 @@ pub fn run(args: &Args) -> Result<Outcome, LabError> {
         return print(&list());
     }
     let ladder = match (&args.from, args.scenario) {
-        (Some(file), _) => from_file(file)?,
+        (Some(file), _) => from_file(file, args.conversation)?,
         (None, Some(scenario)) => scenario.run(),
         // The parser has seen to it that there is one.
         (None, None) => return print(&list()),
@@ -96,11 +99,11 @@ pub fn run(args: &Args) -> Result<Outcome, LabError> {
 }
 
 /// The ladder of a script or of a capture.
-fn from_file(file: &Path) -> Result<Ladder, LabError> {
+fn from_file(file: &Path, conversation: usize) -> Result<Ladder, LabError> {
     if file.extension().is_some_and(|extension| extension == files::EXTENSION) {
         return Ok(xroce_lab::script::ladder(&files::load(file)?));
     }
-    capture::ladder(file).map_err(|source| LabError::Capture { file: file.to_owned(), source })
+    capture::ladder(file, conversation).map_err(|source| LabError::Capture { file: file.to_owned(), source })
 }
 
 /// The name of a scenario, with all of them in the help.

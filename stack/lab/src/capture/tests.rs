@@ -1,0 +1,217 @@
+use std::net::IpAddr;
+
+use super::*;
+use crate::Scenario;
+
+/// Where a scenario is captured.
+#[derive(Clone, Copy, PartialEq)]
+enum Point {
+    /// At A: what A sends is here before anything happens to it.
+    AtA,
+    /// At B.
+    AtB,
+}
+
+/// The packets of a scenario as a capture at an end sees them.
+fn captured(name: &str, point: Point) -> Vec<Captured> {
+    let ladder = Scenario::find(name).expect("a scenario").run();
+    let addresses = ladder.ends.each_ref().map(|end| end.address.parse::<IpAddr>().expect("an address"));
+    let own = if point == Point::AtA { 0 } else { 1 };
+    let mut packets = Vec::new();
+    for step in &ladder.steps {
+        let (index, damaged) = match step.what {
+            What::Sent(index) if ladder.packets[index].from == own => (index, false),
+            What::Arrived { packet, .. } if ladder.packets[packet].from != own => (packet, true),
+            _ => continue,
+        };
+        let packet = &ladder.packets[index];
+        let mut bytes = packet.sent.clone();
+        if let (Fate::Corrupted(bit), true) = (packet.fate, damaged) {
+            bytes[bit / 8] ^= 0x80 >> (bit % 8);
+        }
+        let (src, dst) = (addresses[packet.from], addresses[1 - packet.from]);
+        let frame = packets.len() as u64 + 1;
+        packets.push(Captured { frame, interface: 0, time_ns: 1_000 + i128::from(step.at_ns), src, dst, bytes });
+    }
+    packets
+}
+
+/// A WRITE of five packets and its ACK, without what the scenario does to them.
+fn clean() -> Vec<Captured> {
+    let mut packets = captured("psn-wrap", Point::AtA);
+    packets.drain(2..6);
+    packets
+}
+
+fn ladder(packets: Vec<Captured>) -> Ladder {
+    Capture::new(packets).ladder("x", 0).expect("packets")
+}
+
+fn findings(packets: Vec<Captured>) -> Vec<String> {
+    ladder(packets).findings.into_iter().map(|finding| finding.text).collect()
+}
+
+/// Each of `expected` is part of one finding, in this order, and there is no other.
+#[track_caller]
+fn tells(packets: Vec<Captured>, expected: &[&str]) {
+    let found = findings(packets);
+    let fits = found.len() == expected.len() && found.iter().zip(expected).all(|(f, e)| f.contains(e));
+    assert!(fits, "found {found:#?}, expected {expected:#?}");
+}
+
+#[test]
+fn a_capture_is_shown_from_the_end_that_sent_first() {
+    let packets = captured("go-back-n", Point::AtA);
+    let n = packets.len();
+    let ladder = ladder(packets);
+    assert_eq!((ladder.packets.len(), ladder.steps.len()), (n, n));
+    assert_eq!(ladder.ends.each_ref().map(|e| &*e.address), ["192.0.2.1", "192.0.2.2"]);
+    assert_eq!(ladder.ends.each_ref().map(|e| e.qpn.map(|q| q.value())), [Some(0x1d_0011), Some(0x1d_0022)]);
+    assert_eq!(ladder.packets.iter().filter(|p| p.again).count(), 4, "the four that go-back-N sends again");
+    let page = crate::page(&ladder).expect("a page");
+    assert!(page.contains("captured") && crate::text(&ladder).contains("NAK sequence error PSN 103"));
+}
+
+#[test]
+fn where_a_packet_was_lost_depends_on_where_one_looks() {
+    // At A the lost packet was here; at B it never came.
+    tells(
+        captured("go-back-n", Point::AtA),
+        &["It was here, as frame 4: lost or damaged behind this point. A sends it again"],
+    );
+    tells(
+        captured("go-back-n", Point::AtB),
+        &["PSN 103 is missing before frame", "sequence NAK in frame 5. A sends it again"],
+    );
+}
+
+#[test]
+fn silence_and_the_same_again_is_a_timeout() {
+    let found = findings(captured("lost-packet", Point::AtA));
+    assert!(found.iter().any(|f| f.contains("ms of silence") && f.contains("ACK timer ran out")), "{found:#?}");
+    tells(
+        captured("retry-exhausted", Point::AtA),
+        &["PSN 101 was sent 3 times and never answered: frame 3 (WRITE_ONLY", "2 ACK timeouts"],
+    );
+}
+
+#[test]
+fn refusals_are_told_with_what_they_answer() {
+    tells(
+        captured("rnr", Point::AtA),
+        &["2 RNR NAKs: the receiver had no RECV. The first: B has no RECV for frame 1 (SEND_ONLY"],
+    );
+    let found = findings(captured("bad-rkey", Point::AtA));
+    assert!(found[0].contains("NAK in frame") && found[0].contains("remote access error: its R_Key"), "{found:#?}");
+    assert_eq!(found.len(), 1, "that the rest is never answered goes without saying: {found:#?}");
+}
+
+#[test]
+fn a_read_that_is_asked_for_again_says_what_was_lost_where() {
+    let rest = "asks for the rest of a READ, from PSN 101 on";
+    let at_b = findings(captured("read-split", Point::AtB));
+    assert!(at_b[0].contains(rest) && at_b[0].contains("was here, as frame 3: lost behind"), "{at_b:#?}");
+    let at_a = findings(captured("read-split", Point::AtA));
+    assert!(at_a.iter().any(|f| f.contains("READ response is missing before frame")), "{at_a:#?}");
+}
+
+#[test]
+fn damage_is_told() {
+    let found = findings(captured("bad-icrc", Point::AtB));
+    assert!(found.iter().any(|f| f.starts_with("The ICRC of frame 1 is wrong")), "{found:#?}");
+    let ladder = ladder(captured("bad-icrc", Point::AtB));
+    assert_eq!(ladder.steps[0].effects, [Effect::Dropped("ICRC is wrong")]);
+}
+
+#[test]
+fn a_good_conversation_has_nothing_wrong() {
+    for packets in [clean(), captured("life-cycle", Point::AtA), captured("life-cycle", Point::AtB)] {
+        assert_eq!(findings(packets), [""; 0]);
+    }
+}
+
+#[test]
+fn reordered_is_not_lost() {
+    let mut packets = clean();
+    let (a, b) = (packets[1].time_ns, packets[2].time_ns);
+    (packets[1].time_ns, packets[2].time_ns) = (b, a);
+    tells(packets, &["overtaken on the way"]);
+}
+
+#[test]
+fn what_only_the_capture_missed_is_not_lost() {
+    let mut packets = clean();
+    packets.remove(1);
+    tells(packets, &["frame 10 acknowledges it: not lost, the capture missed it"]);
+}
+
+#[test]
+fn twice_at_once_is_doubled() {
+    let mut packets = clean();
+    let mut copy = packets[1].clone();
+    copy.time_ns += 10;
+    packets.push(copy);
+    tells(packets, &["comes twice at once"]);
+}
+
+#[test]
+fn one_direction_and_a_beginning_in_the_middle_are_told() {
+    let a: IpAddr = [192, 0, 2, 1].into();
+    let mut packets = captured("go-back-n", Point::AtA);
+    packets.retain(|packet| packet.src == a);
+    let found = findings(packets);
+    assert!(found.iter().any(|f| f.contains("Only what A sends was captured")), "{found:#?}");
+    assert!(found.iter().any(|f| f.contains("sends PSN 103 again")), "{found:#?}");
+    tells(clean().split_off(1), &["begins inside a message of A: frame 2"]);
+}
+
+#[test]
+fn uc_loses_without_a_word() {
+    let found = findings(captured("uc-gap", Point::AtB));
+    assert!(found.len() == 1 && found[0].contains("UC sends nothing again"), "{found:#?}");
+}
+
+#[test]
+fn conversations_are_told_apart_and_the_rest_is_listed() {
+    let mut packets = captured("go-back-n", Point::AtA);
+    let many = packets.len();
+    // The same addresses, other queue pairs, and the same PSNs.
+    let other = captured("go-back-n", Point::AtA).into_iter().take(5).map(|mut packet| {
+        packet.time_ns += 10_000_000;
+        // BTH byte 5, 6, 7: DestQP. The ICRC is then wrong, which does not matter for who talks to whom.
+        packet.bytes[20 + 8 + 6] ^= 1;
+        packet
+    });
+    packets.extend(other);
+    let capture = Capture::new(packets);
+    assert_eq!(capture.len(), 2);
+    let ladder = capture.ladder("x", 0).expect("the first");
+    assert_eq!(ladder.packets.len(), many);
+    assert!(ladder.about.iter().any(|line| line.starts_with("Conversation 1 of 2")), "{:?}", ladder.about);
+    assert_eq!(capture.ladder("x", 1).expect("the second").packets.len(), 5);
+    assert!(capture.ladder("x", 2).is_none() && Capture::new(Vec::new()).is_empty());
+}
+
+#[test]
+fn two_interfaces_that_see_the_same_are_one_place() {
+    let mut packets = captured("go-back-n", Point::AtA);
+    let n = packets.len();
+    packets.extend(captured("go-back-n", Point::AtB).into_iter().map(|packet| Captured { interface: 1, ..packet }));
+    let ladder = ladder(packets);
+    assert_eq!(ladder.packets.len(), n, "what A saw: one packet more than B");
+    assert!(ladder.about.iter().any(|line| line.contains("from 2 places")), "{:?}", ladder.about);
+}
+
+#[test]
+fn of_a_long_conversation_what_is_worth_it_is_shown() {
+    let once = captured("psn-wrap", Point::AtA);
+    let mut packets = Vec::new();
+    for round in 0..600 {
+        packets
+            .extend(once.iter().cloned().map(|packet| Captured { time_ns: packet.time_ns + round * 1_000, ..packet }));
+    }
+    let all = packets.len();
+    let ladder = ladder(packets);
+    assert!(ladder.packets.len() <= SHOWN_MAX && ladder.packets.len() > 40, "{} of {all}", ladder.packets.len());
+    assert!(crate::text(&ladder).contains("are left out") || !ladder.findings.is_empty());
+}
