@@ -49,8 +49,10 @@ impl Named {
     fn parse(text: &str) -> Result<Named, DeviceError> {
         match text.strip_prefix(UDP) {
             None => Ok(Named::Netdev(text.to_owned())),
-            Some(address) => {
-                address.parse().map(Named::Udp).map_err(|_| DeviceError::NotAnAddress { text: address.to_owned() })
+            Some(text) => {
+                // Brackets around an IPv6 address as before a port.
+                let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+                bare.parse().map(Named::Udp).map_err(|_| DeviceError::NotAnAddress { text: text.to_owned() })
             }
         }
     }
@@ -361,6 +363,7 @@ mod tests {
     fn what_a_device_is_called() {
         assert_eq!(Named::parse("eth0").unwrap(), Named::Netdev("eth0".to_owned()));
         assert_eq!(Named::parse("udp:::1").unwrap(), Named::Udp("::1".parse().unwrap()));
+        assert_eq!(Named::parse("udp:[::1]").unwrap(), Named::Udp("::1".parse().unwrap()));
         let error = Named::parse("udp:localhost").unwrap_err().to_string();
         assert!(error.contains("\"localhost\" is no IPv4"), "{error}");
     }

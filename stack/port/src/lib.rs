@@ -13,6 +13,7 @@ pub mod fault;
 pub mod pcap;
 mod port;
 pub mod sim;
+mod sockopt;
 mod staging;
 pub mod trace;
 pub mod udp;

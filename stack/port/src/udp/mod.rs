@@ -24,6 +24,7 @@ use thiserror::Error;
 
 pub use self::headers::THEIR_MAC;
 use self::headers::{HEADERS_MAX, Outgoing};
+use crate::sockopt::take_without_checksum;
 use crate::{Capabilities, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame};
 
 /// The UDP port of RoCE v2.
@@ -234,7 +235,10 @@ fn bind(address: IpAddr) -> Result<Socket, UdpOpenError> {
         // The kernel then sets DF and leaves the identification 0, as the ICRC has it, and refuses what does not fit.
         match address {
             IpAddr::V4(_) => sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?,
-            IpAddr::V6(_) => sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?,
+            IpAddr::V6(_) => {
+                sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
+                take_without_checksum(&socket)?;
+            }
         }
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
         Ok(socket)
