@@ -98,17 +98,39 @@ pub fn row(run: &Run) -> String {
     )
 }
 
-/// The loss from which on RC mirrors faster than UC, if the runs show one.
-pub fn crossing(runs: &[Run]) -> Option<f64> {
-    let rate = |data, loss: f64| {
-        runs.iter().find(|r| r.plan.data == data && (r.plan.loss - loss).abs() < f64::EPSILON).map(Run::gbps)
+/// At which rates of loss which service mirrors faster, and at which it takes less CPU: a line each. Nothing where a rate was not run
+/// with both.
+pub fn verdict(runs: &[Run]) -> String {
+    let of = |data, loss: f64| runs.iter().find(|r| r.plan.data == data && (r.plan.loss - loss).abs() < f64::EPSILON);
+    let pairs: Vec<(f64, &Run, &Run)> =
+        losses(runs).into_iter().filter_map(|loss| Some((loss, of(Data::Uc, loss)?, of(Data::Rc, loss)?))).collect();
+    if pairs.is_empty() {
+        return String::new();
+    }
+    let at = |wins: &dyn Fn(&Run, &Run) -> bool| {
+        let rates = pairs.iter().filter(|(_, uc, rc)| wins(uc, rc)).map(|(loss, ..)| format!("{}", percent(*loss)));
+        let rates: Vec<String> = rates.collect();
+        if rates.is_empty() { "no rate tried".to_owned() } else { format!("{} %", rates.join(", ")) }
     };
+    let faster = |a: &Run, b: &Run| a.gbps() > b.gbps();
+    let cheaper = |a: &Run, b: &Run| a.cpu_ns_per_kib() < b.cpu_ns_per_kib();
+    let mut out = String::new();
+    let _ = writeln!(out, "of loss: UC mirrors faster at {}; RC at {}", at(&faster), at(&|uc, rc| !faster(uc, rc)));
+    let _ = writeln!(out, "         UC takes less CPU at {}; RC at {}", at(&cheaper), at(&|uc, rc| !cheaper(uc, rc)));
+    out
+}
+
+/// A share as people write it, in per cent.
+fn percent(share: f64) -> f64 {
+    (share * 1e6).round() / 1e4
+}
+
+/// The rates of loss, each once, in order.
+fn losses(runs: &[Run]) -> Vec<f64> {
     let mut losses: Vec<f64> = runs.iter().map(|r| r.plan.loss).collect();
     losses.sort_by(f64::total_cmp);
     losses.dedup();
     losses
-        .into_iter()
-        .find(|&loss| matches!((rate(Data::Uc, loss), rate(Data::Rc, loss)), (Some(uc), Some(rc)) if rc > uc))
 }
 
 const WIDTH: f64 = 640.0;
@@ -117,9 +139,7 @@ const MARGIN: f64 = 56.0;
 
 /// Throughput over loss, RC and UC, as an SVG image. The steps between rates of loss are equal, as they span decades.
 pub fn plot(runs: &[Run]) -> String {
-    let mut losses: Vec<f64> = runs.iter().map(|r| r.plan.loss).collect();
-    losses.sort_by(f64::total_cmp);
-    losses.dedup();
+    let losses = losses(runs);
     let most = runs.iter().map(Run::gbps).fold(f64::MIN_POSITIVE, f64::max) * 1.1;
     let x = |i: usize| MARGIN + (WIDTH - 2.0 * MARGIN) * i as f64 / (losses.len().max(2) - 1) as f64;
     let y = |gbps: f64| HEIGHT - MARGIN - (HEIGHT - 2.0 * MARGIN) * gbps / most;
@@ -146,7 +166,7 @@ pub fn plot(runs: &[Run]) -> String {
             "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}%</text>",
             x(i),
             HEIGHT - MARGIN + 20.0,
-            loss * 100.0
+            percent(*loss)
         );
     }
     for (data, colour, dash) in [(Data::Uc, "#c2410c", "none"), (Data::Rc, "#1d4ed8", "6 4")] {
@@ -204,11 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn the_crossing_is_where_rc_is_faster() {
+    fn the_verdict_names_the_rates_at_which_each_is_faster() {
         let runs =
             [run(Data::Uc, 0.0, 1.0), run(Data::Rc, 0.0, 1.2), run(Data::Uc, 0.01, 3.0), run(Data::Rc, 0.01, 2.0)];
-        assert_eq!(crossing(&runs), Some(0.01));
-        assert_eq!(crossing(&runs[..2]), None);
+        let said = verdict(&runs);
+        assert!(said.starts_with("of loss: UC mirrors faster at 0 %; RC at 1 %\n"), "{said}");
+        assert!(said.contains("UC takes less CPU at no rate tried; RC at 0, 1 %"), "{said}");
+        assert!(verdict(&runs[..1]).is_empty(), "one alone is not compared");
         let svg = plot(&runs);
         assert_eq!(svg.matches("<polyline").count(), 2);
     }
