@@ -7,6 +7,7 @@
 
 use crate::clock::Clock;
 use crate::cqs::CqTable;
+use crate::doorbell::Doorbell;
 use crate::event::{AsyncEvent, AsyncEventKind};
 use crate::handover::Inbox;
 use crate::l2::{self, NotForUs};
@@ -24,6 +25,7 @@ use xroce_port::{LinkChange, Port, PortCounters};
 use xroce_transport::instant::Instant;
 use xroce_transport::memory::Reader;
 use xroce_transport::{DropReason, Endpoint, RxMeta, RxPacket};
+use xroce_wire::Qpn;
 
 /// What one step may do at most. The units are frames, bells and events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,6 +154,11 @@ pub struct Core {
     counters: ShardCounters,
 }
 
+/// How many frames ahead queue pairs are fetched into the cache, where they are many.
+const FRAMES_AHEAD: usize = 4;
+/// The same for doorbells: so many are heard at once.
+const BELLS_AHEAD: usize = 8;
+
 /// Packets the inner wire holds.
 const LOOPBACK_SLOTS: usize = 256;
 
@@ -219,7 +226,7 @@ impl Core {
     }
 
     /// One round: receive, bells, timers, send, events, wake-ups, kick.
-    pub(crate) fn step(&mut self, common: &Common, bells: &crate::doorbell::Doorbell, budget: &Budget) -> Outcome {
+    pub(crate) fn step(&mut self, common: &Common, bells: &Doorbell, budget: &Budget) -> Outcome {
         self.counters.steps += 1;
         let now = self.now();
         let reader = self.reader.take();
@@ -227,11 +234,7 @@ impl Core {
             reader.pin();
         }
         let mut work = self.receive(common, now, budget.rx);
-        for _ in 0..budget.bells {
-            let Some(qpn) = bells.pop() else { break };
-            self.endpoint.doorbell(now, qpn);
-            work += 1;
-        }
+        work += self.hear(bells, now, budget.bells);
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
             self.suspect_neighbours(common);
@@ -249,10 +252,49 @@ impl Core {
         Outcome { worked: work > 0, stalled: self.stalled, deadline: self.endpoint.poll_timeout(), now }
     }
 
+    /// Looks at the queue pairs whose doorbells rang, at most `max`.
+    fn hear(&mut self, bells: &Doorbell, now: Instant, max: usize) -> usize {
+        let mut heard = 0;
+        let mut some = [Qpn::new(0); BELLS_AHEAD];
+        while heard < max {
+            let mut count = 0;
+            while count < some.len().min(max - heard)
+                && let Some(qpn) = bells.pop()
+            {
+                some[count] = qpn;
+                count += 1;
+                if self.endpoint.has_many_qps() {
+                    self.endpoint.expect(qpn);
+                }
+            }
+            if count == 0 {
+                break;
+            }
+            some[..count].iter().for_each(|qpn| self.endpoint.doorbell(now, *qpn));
+            heard += count;
+        }
+        heard
+    }
+
+    /// Frame `i` of the burst comes soon.
+    fn expect(&self, i: usize) {
+        let head = self.port.rx_frame(i).head;
+        if let Ok(l2) = l2::parse(head, self.mac)
+            && let Some(qpn) = l2::peek_dest_qp(&head[l2.len..])
+        {
+            self.endpoint.expect(qpn);
+        }
+    }
+
     // rule: path.vlan
     fn receive(&mut self, common: &Common, now: Instant, max: usize) -> usize {
         let from_wire = self.port.rx_burst(max);
+        let mut expected = if self.endpoint.has_many_qps() { 0 } else { from_wire };
         for i in 0..from_wire {
+            while expected < from_wire.min(i + FRAMES_AHEAD) {
+                self.expect(expected);
+                expected += 1;
+            }
             let frame = self.port.rx_frame(i);
             match l2::parse(frame.head, self.mac) {
                 Ok(l2) if l2.vlan != self.vlan => {

@@ -18,6 +18,7 @@ use crate::event::Event;
 use crate::instant::Instant;
 use crate::io::{PathId, QpPath, RxMeta, RxPacket, Transmit, TxSink};
 use crate::memory::{Lookup, Memory, PdError, Recent};
+use crate::prefetch;
 use crate::qp::state::QpAttr;
 use crate::qp::{ModifyQpError, Polled, Qp, QpHandle, QpInfo, QpInit, QpSnapshot};
 use crate::timer::Wheel;
@@ -27,6 +28,11 @@ use crate::wr::CapError;
 const TURN_PACKETS: u32 = 32;
 /// Packets in a row of one queue pair before the next one gets its turn.
 const QP_TURN_PACKETS: u32 = 16;
+
+/// Queue pairs that stay in the cache as they are: with more, those whose turn comes soon are fetched ahead.
+const CACHED_QPS: usize = 64;
+/// How many turns ahead.
+const FETCH_AHEAD: usize = 3;
 
 /// Slots that rest before one is used again: with the generations, a QPN comes back after 31 times as many queue pairs.
 const RESTING_SLOTS: usize = 64;
@@ -85,6 +91,11 @@ impl ReadyList {
     fn pop(&mut self) {
         self.queue.pop_front();
         self.in_a_row = 0;
+    }
+
+    /// Whose turn comes soon.
+    fn soon(&self) -> Option<u32> {
+        self.queue.get(FETCH_AHEAD).copied()
     }
 }
 
@@ -276,6 +287,20 @@ impl Endpoint {
         self.slots.iter().filter_map(|slot| slot.qp.as_ref().map(|qp| qp.qpn))
     }
 
+    /// Whether there are so many queue pairs that [`expect`](Self::expect) pays.
+    #[inline]
+    pub fn has_many_qps(&self) -> bool {
+        self.slots.len() > CACHED_QPS
+    }
+
+    /// A packet or a doorbell for this queue pair comes soon: fetches it into the cache. Changes nothing.
+    #[inline]
+    pub fn expect(&self, qpn: Qpn) {
+        if let Some(qp) = self.place_of(qpn).and_then(|index| self.qp(index)) {
+            prefetch::whole(qp);
+        }
+    }
+
     /// Work was posted to a queue pair's rings.
     pub fn doorbell(&mut self, now: Instant, qpn: Qpn) {
         if let Some(index) = self.index_of(qpn) {
@@ -392,9 +417,15 @@ impl Endpoint {
                 Polled::Blocked => {}
                 Polled::Idle => {
                     list.pop();
+                    let soon = list.soon();
                     match self.turn {
                         Turn::Requests => qp.listed.requests = false,
                         Turn::Responses => qp.listed.responses = false,
+                    }
+                    if self.slots.len() > CACHED_QPS
+                        && let Some(qp) = soon.and_then(|index| self.qp(index))
+                    {
+                        prefetch::whole(qp);
                     }
                 }
             }
@@ -525,11 +556,16 @@ impl Endpoint {
 
     /// The slot of the queue pair with exactly this number: another generation is another queue pair.
     fn index_of(&self, qpn: Qpn) -> Option<u32> {
+        let index = self.place_of(qpn)?;
+        (self.qp(index)?.qpn == qpn).then_some(index)
+    }
+
+    /// The slot that this number leads to, whoever is in it.
+    fn place_of(&self, qpn: Qpn) -> Option<u32> {
         let wide = qpn.value() & ((1 << QPN_INDEX_BITS) - 1);
         let space = self.config.qpns;
         let place = wide.checked_sub(space.offset)?;
         // A division for every packet, where most devices have one shard.
-        let index = if space.stride == 1 { place } else { place / space.stride };
-        (self.qp(index)?.qpn == qpn).then_some(index)
+        Some(if space.stride == 1 { place } else { place / space.stride })
     }
 }

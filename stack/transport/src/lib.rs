@@ -7,7 +7,7 @@
 //! posted, [`Endpoint::handle_timeout`], then [`Endpoint::poll_transmit`] until it returns `None`,
 //! [`Endpoint::poll_event`], [`Endpoint::poll_wakeup`]; and sleep no longer than [`Endpoint::poll_timeout`] says.
 
-// Three files are let off, where they are declared: memory/region.rs, wq/ring.rs and cq/ring.rs.
+// Four files are let off, where they are declared: memory/region.rs, wq/ring.rs, cq/ring.rs and prefetch.rs.
 #![deny(unsafe_code)]
 
 mod config;
@@ -26,6 +26,7 @@ pub mod memory;
 mod mutation;
 #[cfg(feature = "mutations")]
 pub mod mutation;
+mod prefetch;
 pub mod qp;
 mod sync;
 pub mod timer;

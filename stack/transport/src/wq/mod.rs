@@ -41,8 +41,8 @@ pub fn recv_queue(cap: &QpCap) -> (RqProducer, RqConsumer) {
 /// Where an entry of a send queue stands. Good until it is retired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WqePos {
-    /// How many entries were posted before it.
-    number: u64,
+    /// How many entries were posted before it, modulo 2^32.
+    number: u32,
     /// Its first unit.
     unit: u32,
 }

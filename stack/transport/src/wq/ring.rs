@@ -220,11 +220,11 @@ impl Consumer {
         Some((0, unsafe { self.ring.at(0).read() }.units()))
     }
 
-    /// Takes the next entry: its number and its first unit.
+    /// Takes the next entry: its number, modulo 2^32, and its first unit.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<(u64, u32)> {
+    pub(super) fn take(&mut self) -> Option<(u32, u32)> {
         let (unit, units) = self.peek()?;
-        let number = self.taken;
+        let number = self.taken as u32;
         self.taken += 1;
         self.unit = unit + units;
         if self.unit == self.ring.capacity() {
@@ -247,9 +247,9 @@ impl Consumer {
     /// # Panics
     /// If it is not one that is taken and not retired.
     #[inline]
-    pub(super) fn units(&self, number: u64, unit: u32) -> &[Unit] {
+    pub(super) fn units(&self, number: u32, unit: u32) -> &[Unit] {
         assert!(
-            (self.retired..self.taken).contains(&number),
+            number.wrapping_sub(self.retired as u32) < self.taken(),
             "entry {number} is not between {} and {}",
             self.retired,
             self.taken
@@ -282,5 +282,32 @@ impl Consumer {
         while self.take().is_some() {}
         self.retired = self.taken;
         self.ring.retired.0.store(self.retired, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_entries_go_on_across_the_32_bits_that_are_kept_of_them() {
+        let (mut producer, mut consumer) = Ring::pair(3, 1);
+        let before = u64::from(u32::MAX);
+        (producer.posted, producer.retired_seen, consumer.taken, consumer.retired) = (before, before, before, before);
+        producer.ring.posted.0.store(before, Ordering::Relaxed);
+        producer.ring.retired.0.store(before, Ordering::Relaxed);
+        for id in 0..3 {
+            assert!(producer.push(1, |units| units[0] = Unit([id, 0])));
+        }
+        assert!(!producer.push(1, |_| ()), "three are all it holds");
+        let taken: Vec<_> = std::iter::from_fn(|| consumer.take()).collect();
+        assert_eq!(taken.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [u32::MAX, 0, 1]);
+        for (id, (number, unit)) in taken.iter().enumerate() {
+            assert_eq!(consumer.units(*number, *unit)[0].0[0], id as u64);
+        }
+        consumer.retire();
+        let look = std::panic::AssertUnwindSafe(|| consumer.units(u32::MAX, taken[0].1).len());
+        assert!(std::panic::catch_unwind(look).is_err(), "it is retired");
+        assert_eq!(consumer.units(0, taken[1].1)[0].0[0], 1);
     }
 }
