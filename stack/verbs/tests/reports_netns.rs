@@ -491,18 +491,22 @@ fn h12_through_a_nat() {
     // From now on the one side is known to the other by the address of the translator.
     let rules = "table ip nat {
         chain out { type nat hook postrouting priority 100; oifname \"east\" udp dport 4791 snat to 10.0.2.254; }
-        chain in { type nat hook prerouting priority -100; iifname \"east\" udp dport 4791 dnat to 10.0.1.1; } }";
-    if let Err(why) = between.nft(rules) {
-        return common::netns::skip(TEST, &why).unwrap_or_default();
+        chain in { type nat hook prerouting priority -100; iifname \"east\" udp dport 4791 dnat to 10.0.1.1; }
+        }";
+    match between.nft(rules) {
+        Ok(()) => {}
+        Err(why) if why.contains("syntax error") => panic!("{why}"),
+        Err(why) => return common::netns::skip(TEST, &why).unwrap_or_default(),
     }
-    let (inner, outer) = sides(&contexts, 64);
     let by = |gid_index| ConnectOptions { gid_index, timeout: 14, retry_cnt: 2, ..options(5) };
     let (of_inner, of_outer) = (by(of[0]), by(of[1]));
-    let mut at_inner = inner.qp.endpoint(&of_inner).unwrap();
-    at_inner.gid = xroce::Gid::from_ipv4([10, 0, 2, 254].into());
-    inner.qp.connect(&outer.qp.endpoint(&of_outer).unwrap(), &of_inner).unwrap();
-    outer.qp.connect(&at_inner, &of_outer).unwrap();
-    for (from, to) in [(&inner, &outer), (&outer, &inner)] {
+    for outwards in [true, false] {
+        let (inner, outer) = sides(&contexts, 64);
+        let mut at_inner = inner.qp.endpoint(&of_inner).unwrap();
+        at_inner.gid = xroce::Gid::from_ipv4([10, 0, 2, 254].into());
+        inner.qp.connect(&outer.qp.endpoint(&of_outer).unwrap(), &of_inner).unwrap();
+        outer.qp.connect(&at_inner, &of_outer).unwrap();
+        let (from, to) = if outwards { (&inner, &outer) } else { (&outer, &inner) };
         let bad = || to.context.counters().unwrap().iter().map(|c| c.2.drops.get(DropReason::BadIcrc)).sum::<u64>();
         assert_eq!(bad(), 0);
         to.recv(1, &[to.sge(0, 64)]);
@@ -511,7 +515,8 @@ fn h12_through_a_nat() {
         assert_eq!(bad(), 3, "each try came, and was dropped");
         assert_eq!(to.cq.poll_one().unwrap().map(|wc| wc.wr_id), None, "nothing was delivered");
     }
-    // The connections that nobody translates go on.
+    // Without the rules, connections that were not translated go on.
+    between.nft("delete table ip nat").expect("it was there");
     exercise(&plain_a, &plain_b, 1 << 16);
 }
 
@@ -675,9 +680,13 @@ fn h38_no_chunk_is_lost_in_loss_flaps_and_destroys() {
         contexts.push(builder.progress(Progress::Event).open().unwrap());
     }
     let contexts: [Context; 2] = contexts.try_into().unwrap();
+    let lost = || contexts.iter().map(|c| c.counters().unwrap()[0].2.qp.resent_pkts).sum::<u64>();
     let start = Instant::now();
     let mut rounds = 0;
-    while start.elapsed() < Duration::from_secs(3) {
+    // Longer where the machine is busy with other things.
+    while start.elapsed() < Duration::from_secs(3)
+        || (start.elapsed() < common::PATIENCE && (rounds <= 5 || lost() == 0))
+    {
         rounds += 1;
         let (a, b) = sides(&contexts, 1 << 18);
         connect_by(&a, &b, [0, 0], |o| (o.path_mtu, o.timeout) = (Some(PathMtu::Mtu4096), 12));
@@ -695,8 +704,7 @@ fn h38_no_chunk_is_lost_in_loss_flaps_and_destroys() {
         }
         // Destroyed with most of it under way.
     }
-    let lost: u64 = contexts.iter().map(|c| c.counters().unwrap()[0].2.qp.resent_pkts).sum();
-    assert!(rounds > 5 && lost > 0, "{rounds} rounds, {lost} packets sent again");
+    assert!(rounds > 5 && lost() > 0, "{rounds} rounds, {} packets sent again", lost());
     drop(contexts);
     let accounts = accounts.lock().unwrap();
     assert_eq!(accounts.len(), 2);
