@@ -6,12 +6,13 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 use common::{A, B, drain, numbered, send};
-use xroce_port::Port;
 use xroce_port::fault::{Action, Fault, Rule};
 use xroce_port::pcap::{Capture, Pcap};
 use xroce_port::sim::{LinkModel, into_capture, pair};
+use xroce_port::{Direction, Port, RxFrame};
 
 fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.pcapng", std::process::id()))
@@ -159,4 +160,84 @@ fn a_failing_sink_ends_the_capture_and_not_the_traffic() {
     assert!(status.error.is_some());
     assert!(Pcap::to_sink(b, Full(3), "b").is_err());
     assert_eq!(a.counters().tx_frames, 10);
+}
+
+/// A sink that can be looked at.
+#[derive(Clone, Default)]
+struct Shelf(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Shelf {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A packet of a capture.
+#[derive(Debug, PartialEq, Eq)]
+struct Captured {
+    at_ns: u64,
+    bytes: Vec<u8>,
+    comment: String,
+}
+
+impl Shelf {
+    /// The packets that were written, by the layout of their blocks (draft-ietf-opsawg-pcapng): for machines without tshark.
+    fn packets(&self) -> Vec<Captured> {
+        let all = self.0.lock().unwrap();
+        let word = |at: usize| u32::from_le_bytes(all[at..at + 4].try_into().unwrap());
+        let (mut at, mut packets) = (0, Vec::new());
+        while at < all.len() {
+            let total = word(at + 4) as usize;
+            assert_eq!(word(at + total - 4) as usize, total, "the length stands at both ends");
+            if word(at) == 6 {
+                let len = word(at + 20) as usize;
+                assert_eq!(word(at + 24) as usize, len);
+                let (mut option, mut comment) = (at + 28 + len.next_multiple_of(4), String::new());
+                while word(option) != 0 {
+                    let (code, size) = (word(option) & 0xffff, (word(option) >> 16) as usize);
+                    if code == 1 {
+                        comment = String::from_utf8(all[option + 4..option + 4 + size].to_vec()).unwrap();
+                    }
+                    option += 4 + size.next_multiple_of(4);
+                }
+                let at_ns = u64::from(word(at + 12)) << 32 | u64::from(word(at + 16));
+                packets.push(Captured { at_ns, bytes: all[at + 28..at + 28 + len].to_vec(), comment });
+            }
+            at += total;
+        }
+        packets
+    }
+}
+
+#[test]
+fn a_frame_in_two_pieces_is_captured_whole_at_any_time() {
+    let shelf = Shelf::default();
+    let capture = Capture::new(shelf.clone()).unwrap();
+    let interface = capture.add_interface("a", None);
+    // More nanoseconds than 32 bits hold.
+    let at_ns = 0x17_0123_4567_89ab;
+    capture.record(interface, Direction::Rx, at_ns, &RxFrame { head: &[1, 2, 3], tail: &[4, 5] }, "both");
+    let whole = Captured { at_ns, bytes: vec![1, 2, 3, 4, 5], comment: "both".to_owned() };
+    assert_eq!(shelf.packets(), [whole]);
+}
+
+#[test]
+fn notes_stand_at_their_frames_in_whatever_order_they_were_made() {
+    let shelf = Shelf::default();
+    let (_net, mut a, b) = pair(1);
+    let mut b = Pcap::to_sink(b, shelf.clone(), "b").unwrap();
+    (0..4).for_each(|number| send(&mut a, &numbered(B, A, number, 64)));
+    assert_eq!(b.rx_burst(4), 4);
+    let tap = b.tap();
+    for (i, text) in [(2, "third"), (0, "first"), (2, "again")] {
+        tap.note_rx(i, text);
+    }
+    // Dropped with the burst still lent: it is captured all the same.
+    drop(b);
+    let comments: Vec<String> = shelf.packets().into_iter().map(|packet| packet.comment).collect();
+    assert_eq!(comments, ["first", "", "third; again", ""]);
 }

@@ -4,6 +4,7 @@ mod common;
 
 use common::{ADDRESSES, MACS, MODES, PATIENCE, Side, connect, device, ip, options, pattern};
 use std::time::Instant;
+use xroce::stat::Which;
 use xroce::{Device, Port, Progress, QpAttr, QpInitAttr, QpState, QpType, RecvWr, SendOp, WrId};
 use xroce_port::sim::{PipeConfig, loop_pair};
 use xroce_port::{Capabilities, LinkChange, PortCounters, RxFrame, TxClass, TxFrame};
@@ -54,6 +55,9 @@ fn packets_for_another_shards_queue_pair_are_handed_over_and_counted() {
         // Queue pairs go to the shards in turn: the first of these to the shard that receives, the second to the other.
         let (_first, second) = (Side::new(&cb, QpType::Uc, 4096), Side::new(&cb, QpType::Uc, 4096));
         assert_eq!(second.qp.qpn().value() & 1, 1);
+        for qp in cb.qp_stats(Which::All).unwrap() {
+            assert_eq!(qp.shard, qp.qpn & 1);
+        }
         let a = Side::new(&ca, QpType::Uc, 4096);
         connect(&a, &second);
         a.mr.write_at(0, &pattern(0, 4096)).unwrap();

@@ -2,11 +2,12 @@
 
 mod common;
 
-use common::{PATIENCE, Side, connect, devices};
+use common::{PATIENCE, Side, connect, devices, options};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use xroce::stat::{self, Which};
-use xroce::{Context, Progress, QpState, QpType, SendFlags, SendOp, SendWr, WrId};
+use xroce::{ConnectOptions, Context, Progress, QpState, QpType, SendFlags, SendOp, SendWr, WrId};
 
 /// One SEND, one WRITE, one READ and one atomic from `a` to `b`.
 fn one_of_each(a: &Side, b: &Side) {
@@ -78,6 +79,53 @@ fn a_queue_pair_tells_where_it_stands() {
     assert_eq!(a.qp.state(), QpState::Err);
 }
 
+#[test]
+fn a_queue_pair_tells_what_it_was_connected_with() {
+    let (ca, cb) = devices(Progress::Event);
+    let (a, b) = (Side::new(&ca, QpType::Rc, 64), Side::new(&cb, QpType::Rc, 64));
+    let of = |psn| ConnectOptions { timeout: 13, retry_cnt: 5, rnr_retry: 6, max_rd_atomic: 3, ..options(psn) };
+    a.qp.connect(&b.qp.endpoint(&of(2)).unwrap(), &of(1)).unwrap();
+    b.qp.connect(&a.qp.endpoint(&of(1)).unwrap(), &of(2)).unwrap();
+    let qp = &ca.qp_stats(Which::All).unwrap()[0];
+    assert_eq!((qp.timeout, qp.retry_cnt, qp.rnr_retry, qp.max_rd_atomic), (13, 5, 6, 3));
+    assert_eq!((qp.retries_left, qp.rnr_retries_left, qp.ack_awaited, qp.rnr_waiting), (5, 6, false, false));
+    assert_eq!((qp.sq_psn, qp.una_psn, qp.sent_end_psn, qp.epsn), (1, 1, 1, 2));
+}
+
+/// A SEND that finds no RECV: what waits, and for what.
+#[test]
+fn a_queue_pair_tells_what_it_waits_for() {
+    let (_ca, _cb, a, b) = pair(Progress::Event);
+    let slow = xroce::QpAttr { min_rnr_timer: Some(0), ..xroce::QpAttr::default() };
+    b.qp.modify(&slow).unwrap();
+    a.send(1, SendOp::Send, &[a.sge(0, 8)]);
+    let start = std::time::Instant::now();
+    let look = |side: &Side| side.context.qp_stats(Which::All).unwrap().remove(0);
+    // 655 ms from the RNR NAK on; one that is missed comes again.
+    while !look(&a).rnr_waiting {
+        assert!(start.elapsed() < PATIENCE, "{:?}", look(&a));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let (here, there) = (look(&a), look(&b));
+    assert_eq!((here.outstanding, here.waiting, here.ack_awaited), (1, 0, false));
+    // It stands to be sent again.
+    assert_eq!(here.sent_end_psn, (here.sq_psn + 1) & 0xff_ffff);
+    assert_eq!((there.nak.as_str(), there.recvs), ("rnr", 0));
+    b.recv(2, &[b.sge(0, 8)]);
+    a.success(&b, 1);
+    assert!(!look(&a).rnr_waiting);
+}
+
+#[test]
+fn queue_pairs_are_told_in_the_order_of_their_numbers() {
+    let (ca, _cb) = devices(Progress::Event);
+    let sides: Vec<Side> = (0..12).map(|_| Side::new(&ca, QpType::Uc, 64)).collect();
+    let mut numbers: Vec<u32> = sides.iter().map(|side| side.qp.qpn().value()).collect();
+    numbers.sort_unstable();
+    let told: Vec<u32> = ca.qp_stats(Which::All).unwrap().iter().map(|qp| qp.qpn).collect();
+    assert_eq!(told, numbers);
+}
+
 /// The socket of a device of this process.
 fn endpoint(server: &stat::StatServer) -> stat::Endpoint {
     let found = stat::endpoints().into_iter().find(|found| found.path == server.path());
@@ -90,6 +138,8 @@ fn another_process_is_told_the_same() {
         let (ca, _cb, a, b) = pair(progress);
         let server = ca.serve_stat().unwrap();
         let second = ca.serve_stat().unwrap();
+        let mode = std::fs::metadata(server.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "for its own user only");
         let endpoint = endpoint(&server);
         assert_eq!((endpoint.pid, endpoint.device.as_str()), (std::process::id(), "sim0"));
         assert_eq!(endpoint.device, self::endpoint(&second).device);

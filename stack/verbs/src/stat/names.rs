@@ -204,15 +204,30 @@ mod tests {
         }
     }
 
+    /// A name that a counter of the transport or of the port has, is of that counter.
+    #[test]
+    fn equal_names_are_equal_counters() {
+        let transport: Vec<&str> = Counters::default().qp.iter().map(|(field, _)| field).collect();
+        for named in NAMES {
+            let field = match named.name.strip_prefix("port_") {
+                Some(field) => field,
+                None if transport.contains(&named.name) => named.name,
+                None => continue,
+            };
+            assert!(named.source.ends_with(&format!(".{field}")), "{}: {}", named.name, named.source);
+        }
+    }
+
     #[test]
     fn a_name_is_a_view_of_the_counters() {
         let mut totals = Totals::default();
         totals.transport.qp.rcvd_rnr_err = 3;
         totals.shard.no_next_hop = 4;
         totals.port.tx_dropped = 5;
+        totals.port.tx_errors = 6;
         totals.transport.drops.count(DropReason::BadIcrc);
         let value = |name: &str| NAMES.iter().find(|n| n.name == name).expect("a name").of(&totals);
         assert_eq!((value("rcvd_rnr_err"), value("rnr_nak_retry_err")), (3, 3));
-        assert_eq!((value("send_err"), value("rx_icrc_encapsulated"), value("sent_pkts")), (9, 1, 0));
+        assert_eq!((value("send_err"), value("rx_icrc_encapsulated"), value("sent_pkts")), (15, 1, 0));
     }
 }

@@ -330,4 +330,39 @@ mod tests {
         assert!(alive.exists() && setting_up.exists() && other.exists() && !dead.exists());
         fs::remove_dir_all(&dir).unwrap();
     }
+
+    /// What a process says when it is asked, that answers with this text.
+    fn asked(name: &str, answer: &str) -> Result<Report, AskError> {
+        let dir = scratch(name);
+        ready(&dir).unwrap();
+        let endpoint = Endpoint { pid: 7, device: "eth0".to_owned(), path: dir.join("7-eth0.sock") };
+        let listener = UnixListener::bind(&endpoint.path).unwrap();
+        let said = std::thread::scope(|scope| {
+            scope.spawn(|| listener.accept().unwrap().0.write_all(answer.as_bytes()));
+            endpoint.ask(Which::None)
+        });
+        fs::remove_dir_all(&dir).unwrap();
+        said
+    }
+
+    #[test]
+    fn reports_of_another_version_are_not_believed() {
+        let device = serde_json::json!({"name": "eth0", "fw_ver": "0", "progress": "event", "port_state": "ACTIVE",
+            "mtu": 1500, "active_mtu": 1024, "gids": [], "shards": 1, "queue_pairs": 0, "counters": {}, "drops": {}});
+        let report = |version| {
+            serde_json::json!({"version": version, "pid": 7, "program": "p", "at_ns": 1, "device": device, "qps": []})
+                .to_string()
+        };
+        assert_eq!(asked("right", &report(VERSION)).unwrap().pid, 7);
+        let error = asked("other", &report(VERSION + 1)).unwrap_err().to_string();
+        assert!(
+            error.ends_with(&format!(
+                "another version of xroce: its reports have version {}, not {VERSION}",
+                VERSION + 1
+            ))
+        );
+        assert!(matches!(asked("none", "hello"), Err(AskError::Foreign { pid: 7, .. })));
+        let refused = asked("refused", "error: the poll thread is gone\n").unwrap_err().to_string();
+        assert_eq!(refused, "process 7: the poll thread is gone");
+    }
 }

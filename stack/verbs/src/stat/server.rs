@@ -149,7 +149,7 @@ fn report(context: &Context, which: Which, started: Instant) -> Result<String, S
     let report = Report {
         version: VERSION,
         pid: std::process::id(),
-        program: program(),
+        program: program(std::env::args_os().map(|word| word.to_string_lossy().into_owned())),
         at_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         device: context.stat().map_err(say)?,
         qps: context.qp_stats(which).map_err(say)?,
@@ -158,10 +158,8 @@ fn report(context: &Context, which: Which, started: Instant) -> Result<String, S
 }
 
 /// The command line, cut short.
-fn program() -> String {
+fn program(mut words: impl Iterator<Item = String>) -> String {
     const LONGEST: usize = 120;
-    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut words = words.into_iter();
     let name = words.next().unwrap_or_default();
     let name = Path::new(&name).file_name().map_or(name.clone(), |base| base.to_string_lossy().into_owned());
     let line = words.fold(name, |line, word| line + " " + &word);
@@ -199,4 +197,18 @@ fn say(stream: &mut UnixStream, mut bytes: &[u8], until: Instant) -> io::Result<
         bytes = &bytes[count..];
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::program;
+
+    #[test]
+    fn a_command_line_is_shown_without_its_path_and_cut_short() {
+        let shown = |words: &[&str]| program(words.iter().map(|word| (*word).to_owned()));
+        assert_eq!(shown(&["/usr/bin/xroce", "perf", "-d", "eth0"]), "xroce perf -d eth0");
+        assert_eq!(shown(&[]), "");
+        let long = shown(&["xroce", &"ä".repeat(500)]);
+        assert!(long.starts_with("xroce ä") && long.chars().count() == 120);
+    }
 }
