@@ -529,6 +529,8 @@ fn h35_a_netdev_that_is_pulled_out() {
     let of = [gid_index(&contexts[0], true), gid_index(&contexts[1], true)];
     let (a, b) = sides(&contexts, 1 << 17);
     connect_by(&a, &b, of, |o| (o.timeout, o.retry_cnt) = (13, 3));
+    let (idle_a, idle_b) = sides(&contexts, 64);
+    connect_by(&idle_a, &idle_b, of, |o| (o.timeout, o.retry_cnt) = (13, 3));
     let (va, rkey) = (b.mr.addr(), b.mr.rkey());
     (0..100).for_each(|id| a.send(id, SendOp::Write { va, rkey }, &[a.sge(0, 1 << 16)]));
     ends[0].ip("link del eth0");
@@ -540,6 +542,10 @@ fn h35_a_netdev_that_is_pulled_out() {
     let failed = wcs.iter().position(|wc| wc.status != WcStatus::Success).expect("not all can have passed");
     assert_eq!(wcs[failed].status, WcStatus::RetryExcErr);
     assert!(wcs[failed + 1..].iter().all(|wc| wc.status == WcStatus::WrFlushErr));
+    // One that nobody had used is told too.
+    let op = SendOp::Write { va: idle_b.mr.addr(), rkey: idle_b.mr.rkey() };
+    idle_a.send(1, op, &[idle_a.sge(0, 64)]);
+    assert_eq!(idle_a.wc(&idle_b).status, WcStatus::RetryExcErr);
     let steps = || contexts[0].counters().unwrap()[0].1.steps;
     let before = steps();
     std::thread::sleep(Duration::from_millis(500));

@@ -128,3 +128,38 @@ fn v5_send_only_made_by_rxe() {
     let headers = Headers::new(ip("fd00:77::7", "fd00:77::1", 0), 0xCFE2, bth);
     both_ways(V5, link, headers, &[0; 5], None);
 }
+
+/// The IP packet of a frame without tags, with this ECN field.
+fn with_ecn(frame: &str, ecn: u8) -> Vec<u8> {
+    let mut ip = hex(frame).split_off(14);
+    if ip[0] >> 4 == 6 {
+        ip[1] = ip[1] & !0x30 | ecn << 4;
+    } else {
+        ip[1] = ip[1] & !3 | ecn;
+        common::fix_ipv4_checksum(&mut ip);
+    }
+    ip
+}
+
+#[test]
+fn only_congestion_experienced_is_a_mark() {
+    for frame in [V1, V2] {
+        for ecn in 0..4 {
+            let ip = with_ecn(frame, ecn);
+            assert_eq!(Packet::new_checked(&ip, &[]).unwrap().is_ce(), ecn == 3, "ECN {ecn}");
+        }
+    }
+}
+
+#[test]
+fn both_addresses_decide_between_whom_a_packet_goes() {
+    for frame in [V1, V2] {
+        let bytes = hex(frame).split_off(14);
+        let packet = Packet::new_checked(&bytes, &[]).unwrap();
+        let (IpRepr { src, dst, .. }, other) = (packet.ip(), Gid::from_ipv6("2001:db8::99".parse().unwrap()));
+        assert!(packet.is_between(&src, &dst));
+        for (src, dst) in [(src, other), (other, dst), (dst, src), (src, src), (dst, dst)] {
+            assert!(!packet.is_between(&src, &dst), "{src:?} to {dst:?}");
+        }
+    }
+}
