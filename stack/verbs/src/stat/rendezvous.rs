@@ -247,6 +247,7 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader};
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
     use std::time::Instant;
@@ -338,7 +339,12 @@ mod tests {
         let endpoint = Endpoint { pid: 7, device: "eth0".to_owned(), path: dir.join("7-eth0.sock") };
         let listener = UnixListener::bind(&endpoint.path).unwrap();
         let said = std::thread::scope(|scope| {
-            scope.spawn(|| listener.accept().unwrap().0.write_all(answer.as_bytes()));
+            scope.spawn(|| {
+                let mut stream = listener.accept().unwrap().0;
+                // Closed before it is read, the question would come back as an error.
+                BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+                stream.write_all(answer.as_bytes())
+            });
             endpoint.ask(Which::None)
         });
         fs::remove_dir_all(&dir).unwrap();
