@@ -4,11 +4,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use xroce::stat::StatServer;
 use xroce::{Context, Device, DeviceBuilder, OpenError, Progress};
 use xroce_port::Port;
 use xroce_port::sim::{NodeError, PipeConfig, PipePort, loop_pair};
 
-use crate::device::{DeviceError, Opened, RunArgs};
+use crate::device::{DeviceError, Opened, RunArgs, offer};
 
 /// Why there is no simulated wire.
 #[derive(Debug, thiserror::Error)]
@@ -34,11 +35,19 @@ fn end(port: PipePort, me: u8, peer: u8, peer_mac: [u8; 6], progress: Progress) 
     addresses(peer).into_iter().fold(builder, |builder, address| builder.neighbour(address, peer_mac))
 }
 
+/// The server's end.
+pub struct Server {
+    /// For `xroce stat` and `xroce top`, which find both ends; dropped before the device.
+    _offer: Option<StatServer>,
+    /// The device.
+    pub context: Context,
+}
+
 /// The client's end, which is the one that `args` capture, and the server's end.
-pub fn pair(args: &RunArgs, progress: Progress) -> Result<(Opened, Context), SimError> {
+pub fn pair(args: &RunArgs, progress: Progress) -> Result<(Opened, Server), SimError> {
     let (client, server) = loop_pair(&PipeConfig::default())?;
     let (client_mac, server_mac) = (client.capabilities().mac, server.capabilities().mac);
     let server = end(server, 2, 1, client_mac, progress).open()?;
     let client = args.open_as(end(client, 1, 2, server_mac, progress), "sim0")?;
-    Ok((client, server))
+    Ok((client, Server { _offer: offer(&server), context: server }))
 }

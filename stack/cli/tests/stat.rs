@@ -133,6 +133,21 @@ fn both_ends_of_a_connection_tell_the_same() {
 }
 
 #[test]
+fn of_a_wire_in_memory_both_ends_are_seen() {
+    let mut world = World::new(6);
+    let perf = "perf write_bw --sim -s 1000 -m 1024 -D 600";
+    let child = world.command(perf).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    world.children.push(child.expect("xroce starts"));
+    world.eventually("both ends and their queue pairs", |world| {
+        let output = world.run("stat qp -f json");
+        let devices = serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default()["devices"].clone();
+        let of = |i: usize| (devices[i]["qps"][0]["qpn"].as_u64(), devices[i]["qps"][0]["dest_qpn"].as_u64());
+        let (one, other) = (of(0), of(1));
+        one.0.is_some() && one == (other.1, other.0)
+    });
+}
+
+#[test]
 fn counters_in_every_format() {
     let mut world = World::new(1);
     world.busy();

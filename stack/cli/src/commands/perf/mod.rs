@@ -315,7 +315,7 @@ fn both(args: &Args) -> Result<Outcome, PerfError> {
     let port = listener.local_addr().map_err(TalkError::Broken)?.port();
     thread::scope(|scope| {
         // What goes wrong there is told to the client.
-        scope.spawn(|| serve(args, &server, &listener, |_| {}));
+        scope.spawn(|| serve(args, &server.context, &listener, |_| {}));
         args.pin()?;
         let clock = if args.progress == Driver::Inline { cpu::thread_ns } else { cpu::process_ns };
         client(args, &opened.context, || tcp::connect("127.0.0.1", port), clock)

@@ -161,7 +161,7 @@ fn both(args: &Args, kind: QpType) -> Result<Outcome, PingpongError> {
     let outcome = thread::scope(|scope| {
         scope.spawn(|| {
             let quiet = |_: String| {};
-            if let Err(error) = side(args, kind, &server, Side::Server, || tcp::accept(&listener), quiet) {
+            if let Err(error) = side(args, kind, &server.context, Side::Server, || tcp::accept(&listener), quiet) {
                 eprintln!("xroce: the server's side: {error}");
             }
         });
