@@ -149,6 +149,20 @@ fn pingpong_of_rdma_core_is_client_and_server() {
     }
 }
 
+/// No rights at either the socket or the process. rxe sends IPv6 without UDP checksums, which a plain socket would not take.
+#[test]
+fn pingpong_over_udp_sockets_as_nobody() {
+    let Some(station) = station() else { return };
+    let xroce = pingpong::command();
+    for family in Family::BOTH {
+        for server in Side::BOTH {
+            on(station, &format!("UDP {family:?}, {server:?} is the server"), Delivery::Reliable, |station| {
+                station.without_device(|s| pingpong::play_as_nobody(s, &xroce, "rc", server, family, "-n 40 -c"));
+            });
+        }
+    }
+}
+
 /// Some of the packet scripts, with their own PSNs, ICRCs and times: `make conformance` plays all.
 #[test]
 fn packet_scripts() {

@@ -150,6 +150,14 @@ impl Rows<'_> {
 
     fn pingpong(&mut self) {
         let xroce = pingpong::command();
+        for family in Family::BOTH {
+            for server in Side::BOTH {
+                let who = if server == Side::Peer { "xroce is the client" } else { "xroce is the server" };
+                let name = format!("ibv_rc_pingpong {family:?} over UDP sockets as nobody, {who}");
+                let play = |s: &mut Station| pingpong::play_as_nobody(s, &xroce, "rc", server, family, "-n 100 -c");
+                self.run(&name, Delivery::Reliable, play);
+            }
+        }
         for (kind, delivery) in [("rc", Delivery::Reliable), ("uc", Delivery::Unreliable)] {
             for family in Family::BOTH {
                 for server in Side::BOTH {

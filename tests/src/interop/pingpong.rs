@@ -33,13 +33,52 @@ pub fn command() -> PathBuf {
     profile.join("xroce")
 }
 
+/// What xroce plays on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Through {
+    /// AF_XDP on the netdev.
+    Xdp,
+    /// Plain UDP sockets, as a user without any rights.
+    Udp,
+}
+
+/// A user and a group without any rights: nobody.
+const NOBODY: u32 = 65_534;
+
+/// A copy of the command where every user may run it.
+fn for_everybody(xroce: &Path) -> PathBuf {
+    let copy = std::env::temp_dir().join(format!("xroce-for-everybody-{}", std::process::id()));
+    std::fs::copy(xroce, &copy).expect("the command can be copied");
+    copy
+}
+
 /// One game: `kind` is "rc" or "uc", `server` who waits, `options` what both sides are given. To be called in the netdev's
 /// namespace, without a device of ours on it.
 ///
 /// # Panics
 /// A side fails.
 pub fn play(station: &mut Station, xroce: &Path, kind: &str, server: Side, family: Family, options: &str) {
-    let (_, peer_ip) = station.addresses(family);
+    play_through(Through::Xdp, station, xroce, (kind, server, family), options);
+}
+
+/// The same over plain UDP sockets, as nobody.
+///
+/// # Panics
+/// A side fails.
+pub fn play_as_nobody(station: &mut Station, xroce: &Path, kind: &str, server: Side, family: Family, options: &str) {
+    let copy = for_everybody(xroce);
+    play_through(Through::Udp, station, &copy, (kind, server, family), options);
+    std::fs::remove_file(copy).expect("ours");
+}
+
+fn play_through(
+    through: Through,
+    station: &mut Station,
+    xroce: &Path,
+    (kind, server, family): (&str, Side, Family),
+    options: &str,
+) {
+    let (our_ip, peer_ip) = station.addresses(family);
     let peer = &mut station.peer;
     let index = peer.agent.gid_index(peer.ctx, peer_ip).expect("a GID of the guest");
     // The out-of-band line goes over IPv4 for both.
@@ -56,17 +95,20 @@ pub fn play(station: &mut Station, xroce: &Path, kind: &str, server: Side, famil
     // By events: programs that spin starve rxe, whose CPUs are emulated on ours.
     let theirs =
         format!("timeout {LIMIT_S} ibv_{kind}_pingpong -d rxe0 -e -g {index} -p {PORT} {options} {}", host(Side::Peer));
-    let (interface, gid) = (station.guest.interface(), station.our_gid(family));
-    let ours = format!("{kind}_pingpong -d {interface} -e -g {gid} -p {PORT} {options} {}", host(Side::Ours));
+    let (device, gid) = match through {
+        Through::Xdp => (station.guest.interface(), station.our_gid(family)),
+        Through::Udp => (format!("udp:{our_ip}"), 0),
+    };
+    let ours = format!("{kind}_pingpong -d {device} -e -g {gid} -p {PORT} {options} {}", host(Side::Ours));
 
     let our_child = || {
-        Command::new("timeout")
-            .arg(LIMIT_S.to_string())
-            .arg(xroce)
-            .args(ours.split_whitespace())
-            .stdin(Stdio::null())
-            .output()
-            .expect("xroce can be run")
+        let mut command = Command::new("timeout");
+        command.arg(LIMIT_S.to_string());
+        if through == Through::Udp {
+            let as_nobody = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
+            command.arg("setpriv").args(as_nobody).args(["--clear-groups", "--bounding-set=-all", "--no-new-privs"]);
+        }
+        command.arg(xroce).args(ours.split_whitespace()).stdin(Stdio::null()).output().expect("xroce can be run")
     };
     let guest = &station.guest;
     let namespace = guest.namespace();
