@@ -30,7 +30,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     from: Option<PathBuf>,
     /// Of a capture: which conversation, counted from 1, those with the most packets first
-    #[arg(long, value_name = "N", requires = "from", default_value_t = 1)]
+    #[arg(long, value_name = "N", requires = "from", conflicts_with = "scenario", default_value_t = 1)]
     conversation: usize,
     /// List the scenarios
     #[arg(long, conflicts_with_all = ["scenario", "from", "text", "output"])]
