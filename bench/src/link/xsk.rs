@@ -102,7 +102,7 @@ impl<T: Copy> Ring<T> {
 
     /// As producer: puts an entry, for which there must be room.
     pub fn put(&mut self, value: T) {
-        debug_assert!(self.produced.wrapping_sub(self.consumed) < RING);
+        debug_assert!(self.room() > 0);
         // SAFETY: an entry of the mapped ring (the index is masked), and ours until it is published.
         unsafe { self.entry(self.produced).write(value) };
         self.produced = self.produced.wrapping_add(1);
