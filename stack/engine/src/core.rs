@@ -84,7 +84,7 @@ pub struct ShardCounters {
     pub tx_stalls: u64,
     /// Asynchronous events that found their queue full.
     pub events_lost: u64,
-    /// Times the port said that its link went down.
+    /// Times the port said that its link went down, where nobody watches the netdev.
     pub link_downed: u64,
 }
 
@@ -117,6 +117,9 @@ pub struct Common {
     pub cqs: CqTable,
     /// Asynchronous events.
     pub events: Notices<AsyncEvent>,
+    /// A thread hears from the kernel when the link goes down and comes up, and tells it. A port finds out later and by itself: its
+    /// word counts where there is no such thread, or each change would be told twice, the second time when it is no longer true.
+    pub watched: bool,
     /// The inboxes of all shards.
     pub mailboxes: Box<[Mailbox]>,
     /// A completion queue is armed: its owner is going to sleep and counts on somebody else to step the shards.
@@ -436,6 +439,7 @@ impl Core {
     fn watch_link(&mut self, common: &Common) {
         while let Some(change) = self.port.link() {
             let kind = match change {
+                LinkChange::Up | LinkChange::Down if common.watched => continue,
                 LinkChange::Up => AsyncEventKind::PortActive,
                 LinkChange::Down => {
                     self.counters.link_downed += 1;

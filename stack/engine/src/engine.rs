@@ -151,7 +151,7 @@ impl Engine {
         let memory = Arc::new(Memory::new(secret()?, config.max_mr, 0));
         let [qpn_seed, _] = secret()?;
         let network = Arc::new(network);
-        let common = Arc::new(common(ports.len())?);
+        let common = Arc::new(common(ports.len(), watch.is_some())?);
         let shards = shards(ports, &common, &memory, (&config, qpn_seed), network.vlan());
         let mut workers = Vec::new();
         for shard in &shards {
@@ -540,7 +540,7 @@ fn check(config: &EngineConfig) -> Result<(), LimitError> {
     }
 }
 
-fn common(shards: usize) -> Result<Common, StartError> {
+fn common(shards: usize, watched: bool) -> Result<Common, StartError> {
     let inbox_slots = if shards > 1 { INBOX_SLOTS } else { 1 };
     let mailboxes = (0..shards)
         .map(|_| {
@@ -551,6 +551,7 @@ fn common(shards: usize) -> Result<Common, StartError> {
     Ok(Common {
         cqs: CqTable::default(),
         events: Notices::new(EVENT_SLOTS).map_err(system("make an event descriptor (see `ulimit -n`)"))?,
+        watched,
         mailboxes,
         someone_waits: AtomicBool::new(false),
         dead_cqs: AtomicU64::new(0),

@@ -333,6 +333,11 @@ fn h07_a_link_that_goes_and_comes_back() {
         let (new_a, new_b) = sides(&contexts, 1 << 17);
         connect_by(&new_a, &new_b, of, |_| ());
         exercise(&new_a, &new_b, 1 << 16);
+        for context in &contexts {
+            while let Some(event) = context.try_get_async_event() {
+                assert_ne!(event.kind, AsyncEventKind::PortErr, "told once for each time that the link went");
+            }
+        }
     }
 }
 

@@ -102,15 +102,12 @@ impl Context {
     /// [`Broken`] after a poll thread panicked.
     pub fn totals(&self) -> Result<Totals, Broken> {
         let mut totals = Totals { link_downed: self.raw_engine().network().state().link_downed, ..Totals::default() };
-        let mut link_downed = 0;
         for (port, shard, transport) in self.counters()? {
             totals.transport.add(&transport);
             totals.shard.add(&shard);
             totals.port.add(&port);
-            link_downed += shard.link_downed;
+            totals.link_downed += shard.link_downed;
         }
-        // Kernel and port may both have seen the same.
-        totals.link_downed = totals.link_downed.max(link_downed);
         Ok(totals)
     }
 
