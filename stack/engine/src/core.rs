@@ -157,7 +157,7 @@ pub struct Core {
     counters: ShardCounters,
 }
 
-/// How many frames ahead queue pairs are fetched into the cache, where they are many.
+/// How many frames ahead queue pairs and regions are fetched into the cache, where they are many.
 const FRAMES_AHEAD: usize = 4;
 /// The same for doorbells: so many are heard at once.
 const BELLS_AHEAD: usize = 8;
@@ -266,7 +266,7 @@ impl Core {
             {
                 some[count] = qpn;
                 count += 1;
-                if self.endpoint.has_many_qps() {
+                if self.endpoint.fetches_ahead() {
                     self.endpoint.expect(qpn);
                 }
             }
@@ -281,18 +281,19 @@ impl Core {
 
     /// Frame `i` of the burst comes soon.
     fn expect(&self, i: usize) {
-        let head = self.port.rx_frame(i).head;
-        if let Ok(l2) = l2::parse(head, self.mac)
-            && let Some(qpn) = l2::peek_dest_qp(&head[l2.len..])
+        let frame = self.port.rx_frame(i);
+        if let Ok(l2) = l2::parse(frame.head, self.mac)
+            && let packet = (RxPacket { head: &frame.head[l2.len..], tail: frame.tail })
+            && let Some(qpn) = l2::peek_dest_qp(packet.head)
         {
-            self.endpoint.expect(qpn);
+            self.endpoint.expect_packet(qpn, packet);
         }
     }
 
     // rule: path.vlan
     fn receive(&mut self, common: &Common, now: Instant, max: usize) -> usize {
         let from_wire = self.port.rx_burst(max);
-        let mut expected = if self.endpoint.has_many_qps() { 0 } else { from_wire };
+        let mut expected = if self.endpoint.fetches_ahead() { 0 } else { from_wire };
         for i in 0..from_wire {
             while expected < from_wire.min(i + FRAMES_AHEAD) {
                 self.expect(expected);

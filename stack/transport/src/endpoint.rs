@@ -287,17 +287,29 @@ impl Endpoint {
         self.slots.iter().filter_map(|slot| slot.qp.as_ref().map(|qp| qp.qpn))
     }
 
-    /// Whether there are so many queue pairs that [`expect`](Self::expect) pays.
+    /// Whether there are so many queue pairs or regions that [`expect`](Self::expect) and
+    /// [`expect_packet`](Self::expect_packet) pay.
     #[inline]
-    pub fn has_many_qps(&self) -> bool {
-        self.slots.len() > CACHED_QPS
+    pub fn fetches_ahead(&self) -> bool {
+        self.slots.len() > CACHED_QPS || self.memory.is_large()
     }
 
-    /// A packet or a doorbell for this queue pair comes soon: fetches it into the cache. Changes nothing.
+    /// A doorbell for this queue pair, or a packet, comes soon: fetches it into the cache. Changes nothing.
     #[inline]
     pub fn expect(&self, qpn: Qpn) {
         if let Some(qp) = self.place_of(qpn).and_then(|index| self.qp(index)) {
             prefetch::whole(qp);
+        }
+    }
+
+    /// This packet for `qpn` will be handled soon: fetches what it needs into the cache. Changes nothing, whatever it says.
+    pub fn expect_packet(&self, qpn: Qpn, frame: RxPacket<'_>) {
+        self.expect(qpn);
+        if self.memory.is_large()
+            && let Ok(packet) = Packet::new_checked(frame.head, frame.tail)
+            && let Some(reth) = packet.reth()
+        {
+            self.memory.expect(reth.rkey.0);
         }
     }
 

@@ -210,7 +210,12 @@ impl Qp {
         if !state.may_post_send() && !wrs.is_empty() {
             return Err(self.bad(0, PostReason::State { state, need: "a SEND needs RTS" }));
         }
-        self.post_all(wrs, |wr| sq.post(wr, self.max_msg_sz))
+        let memory = self.context.engine.memory();
+        self.post_all(wrs, |wr| {
+            sq.post(wr, self.max_msg_sz)?;
+            wr.sges.iter().for_each(|sge| memory.expect(sge.lkey.0));
+            Ok(())
+        })
     }
 
     /// Posts one receive work request (`ibv_post_recv`).

@@ -27,6 +27,7 @@ pub use pd::{MAX_PDS, Pd, PdError};
 pub use region::{MemRef, Region};
 
 use crate::mutation::{self, Mutation};
+use crate::prefetch;
 use crate::sync::{Mutex, MutexGuard};
 use grace::Readers;
 use key::{GENERATION_BITS, KeyCipher};
@@ -234,6 +235,23 @@ impl Memory {
     #[inline]
     fn slot(&self, key: u32) -> Option<&Slot> {
         self.slot_at(self.cipher.index(key), key)
+    }
+
+    /// Whether there are so many regions that [`expect`](Self::expect) pays.
+    #[inline]
+    pub fn is_large(&self) -> bool {
+        self.slots.is_large()
+    }
+
+    /// This key, local or remote, is looked up soon: fetches what it leads to into the cache, where there are so many regions that
+    /// they do not stay there. Changes nothing, whatever the key.
+    #[inline]
+    pub fn expect(&self, key: u32) {
+        if self.is_large()
+            && let Some(slot) = self.slots.get(self.cipher.index(key))
+        {
+            prefetch::whole(slot);
+        }
     }
 
     /// The slot at the index that the key decodes to, if the key leads there now.

@@ -137,6 +137,9 @@ impl Slot {
 const CHUNK_BITS: u32 = 10;
 const CHUNK: usize = 1 << CHUNK_BITS;
 
+/// Slots that stay in the cache as they are: half a MiB of them.
+const CACHED_SLOTS: usize = 8 << 10;
+
 /// Slots, made a thousand at a time; a slot never moves.
 pub(super) struct SlotTable {
     chunks: Vec<OnceLock<Box<[Slot]>>>,
@@ -156,6 +159,12 @@ impl SlotTable {
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&Slot> {
         self.chunks.get(index as usize >> CHUNK_BITS)?.get()?.get(index as usize & (CHUNK - 1))
+    }
+
+    /// So many were made that they do not stay in the cache.
+    #[inline]
+    pub(super) fn is_large(&self) -> bool {
+        self.chunks.get(CACHED_SLOTS / CHUNK).is_some_and(|chunk| chunk.get().is_some())
     }
 
     /// The slot, made if it was not. `None` beyond the end of the table.
