@@ -56,6 +56,16 @@ impl Keeper {
         self.closed && self.answers.is_empty()
     }
 
+    /// Records that came.
+    pub fn records(&self) -> u64 {
+        self.log.records()
+    }
+
+    /// There will be a new connection, over which the owner asks again: older answers would be none.
+    pub fn renew(&mut self) {
+        self.answers.clear();
+    }
+
     /// Where it stands, for an error.
     pub fn standing(&self) -> String {
         format!(

@@ -3,7 +3,7 @@
 //! Each pair of nodes has two connections. The *metadata channel* (RC) carries a log of small records that must never be lost: this
 //! block now has this version. The *data channel* (UC) carries the blocks, 64 KiB each, as RDMA WRITEs straight into the mirror's
 //! memory. What UC loses the mirror finds by comparing versions and checksums with the log, and asks for just that. At the end
-//! every block and every record is compared. The same can be run with RC for the data, and with loss.
+//! every block and every record is compared. A connection whose retries are spent is made anew, and the nodes go on where they were. The same can be run with RC for the data, and with loss.
 //!
 //! ```text
 //! storage-mirror --sim                 three nodes in this process, on a network in memory
@@ -20,6 +20,7 @@ mod message;
 mod network;
 mod node;
 mod owner;
+mod peer;
 mod plan;
 mod report;
 mod run;
@@ -87,7 +88,7 @@ struct Load {
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     patience: u32,
     /// Let a node fail, to see that the run ends and says so: rot (a byte of its copies changes unseen), forget (it loses
-    /// the logs), key (it writes with a wrong rkey), crash, hang
+    /// the logs), key (it writes with a wrong rkey), crash, hang; or lose (it drops its connections half-way), to see that the run goes on
     #[arg(long = "break", value_name = "NODE:HOW")]
     sabotage: Option<Sabotage>,
     /// What decides which frames are lost
@@ -135,6 +136,9 @@ fn mirror(cli: &Cli) -> Result<(), Failure> {
         for &data in &services {
             let run = run::all_nodes(&place, cli.nodes, &Plan::new(data, loss / 100.0, &cli.load))?;
             println!("{}", report::row(&run));
+            if let Some(reconnects) = report::reconnects(&run) {
+                println!("{reconnects}");
+            }
             runs.push(run);
         }
     }

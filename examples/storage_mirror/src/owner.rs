@@ -2,7 +2,10 @@
 //!
 //! A round: every block gets a new version; each is WRITTEN into the keeper's memory over the data queue pair, and a record of it
 //! goes over the metadata channel. When all WRITEs have completed (on UC: have left), the keeper is asked to compare.
-//! What it lacks is written again, until it says that nothing is missing.
+//! What it lacks is written again, until it says that nothing is missing; then in WRITEs of one packet each. A lost packet takes the
+//! rest of its message along on UC: at 30 % loss a message of 16 packets comes through once in 300 times.
+
+use std::ops::Range;
 
 use xroce::{Access, Mr, Pd, Qp, RemoteMr, SendFlags, SendOp, SendWr, WrId};
 
@@ -51,7 +54,8 @@ pub struct Owner {
     keeper: u32,
     volume: Mr,
     tags: Vec<Tag>,
-    copy: RemoteMr,
+    /// Where the keeper's memory is; known when there is a connection.
+    copy: Option<RemoteMr>,
     phase: Phase,
     round: u32,
     rounds: u32,
@@ -59,6 +63,10 @@ pub struct Owner {
     turns: u32,
     todo: Vec<u32>,
     next: usize,
+    /// Bytes of block `next` that have gone.
+    offset: usize,
+    /// Bytes of a WRITE that repeats: one packet's, so that each that arrives stays, whatever is lost beside it.
+    piece: usize,
     /// The round's first turn: what is sent is logged too.
     logging: bool,
     outstanding: u32,
@@ -69,27 +77,22 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The owner of `blocks` blocks with a copy at node `keeper`, at `copy` in its memory.
-    pub fn new(
-        (me, keeper): (u32, u32),
-        pd: &Pd,
-        blocks: u32,
-        rounds: u32,
-        depth: u32,
-        copy: RemoteMr,
-    ) -> Result<Owner, Failure> {
+    /// The owner of `blocks` blocks with a copy at node `keeper`. It begins when it has heard where: [`resume`](Owner::resume).
+    pub fn new((me, keeper): (u32, u32), pd: &Pd, blocks: u32, rounds: u32, depth: u32) -> Result<Owner, Failure> {
         let mut owner = Owner {
             me,
             keeper,
             volume: pd.reg_mr(vec![0; blocks as usize * BLOCK], Access::empty())?,
             tags: vec![Tag::default(); blocks as usize],
-            copy,
+            copy: None,
             phase: Phase::Sending,
             round: 0,
             rounds,
             turns: 0,
             todo: Vec::new(),
             next: 0,
+            offset: 0,
+            piece: BLOCK,
             logging: true,
             outstanding: 0,
             depth,
@@ -124,7 +127,34 @@ impl Owner {
     }
 
     fn send_again(&mut self, todo: Vec<u32>, logging: bool) {
-        (self.todo, self.next, self.logging, self.phase) = (todo, 0, logging, Phase::Sending);
+        (self.todo, self.next, self.offset, self.logging, self.phase) = (todo, 0, 0, logging, Phase::Sending);
+    }
+
+    /// Records of all rounds before this one.
+    fn before_round(&self) -> u64 {
+        u64::from(self.round - 1) * self.tags.len() as u64
+    }
+
+    /// There is a connection, the first or a new one: the keeper has its copy there and so many records. Goes on from these, and
+    /// asks again for what may have been asked or answered before. Blocks that were on the way the comparison finds.
+    /// `path_mtu` is the payload of a packet, in bytes.
+    pub fn resume(&mut self, copy: RemoteMr, records: u64, path_mtu: usize) -> Result<(), Failure> {
+        (self.copy, self.outstanding, self.piece) = (Some(copy), 0, path_mtu);
+        let next = records.checked_sub(self.before_round()).and_then(|next| usize::try_from(next).ok());
+        match (self.phase, next.filter(|&next| next <= self.tags.len())) {
+            // A keeper that forgot its log is found out by the last comparison.
+            (Phase::Verified, _) => {}
+            (Phase::Closing | Phase::Closed, _) => self.phase = Phase::Closing,
+            (_, Some(next)) => {
+                self.send_again((0..self.tags.len() as u32).collect(), true);
+                self.next = next;
+            }
+            (_, None) => {
+                let keeper = self.keeper;
+                return Err(format!("node {keeper} claims to have {records} records: {}", self.standing()).into());
+            }
+        }
+        Ok(())
     }
 
     /// Does what can be done now; whether that was anything.
@@ -146,35 +176,45 @@ impl Owner {
     }
 
     fn send_blocks(&mut self, data: &Qp, channel: &mut Channel) -> Result<bool, Failure> {
-        let before = self.next;
+        let before = (self.next, self.offset);
+        let piece = if self.logging { BLOCK } else { self.piece };
         while self.outstanding < self.depth && self.next < self.todo.len() {
             let block = self.todo[self.next];
             if self.logging {
-                let record = Record { sequence: self.log.records(), block, tag: self.tags[block as usize] };
+                let sequence = self.before_round() + self.next as u64;
+                let record = Record { sequence, block, tag: self.tags[block as usize] };
                 if !channel.try_send(Body::Record(record))? {
                     break;
                 }
-                self.log.add(&record);
-                self.counts.blocks += 1;
-            } else {
+                // A record that a lost connection may have taken with it was logged when it was first sent.
+                if record.sequence == self.log.records() {
+                    self.log.add(&record);
+                    self.counts.blocks += 1;
+                } else {
+                    self.counts.resent += 1;
+                }
+            } else if self.offset == 0 {
                 self.counts.resent += 1;
             }
-            self.write(data, block)?;
-            self.next += 1;
+            let end = BLOCK.min(self.offset + piece);
+            self.write(data, block, self.offset..end)?;
+            (self.next, self.offset) = if end == BLOCK { (self.next + 1, 0) } else { (self.next, end) };
         }
         if self.next == self.todo.len() {
             self.phase = Phase::Draining;
         }
-        Ok(self.next != before)
+        Ok((self.next, self.offset) != before)
     }
 
-    fn write(&mut self, data: &Qp, block: u32) -> Result<(), Failure> {
-        let at = block as usize * BLOCK;
+    fn write(&mut self, data: &Qp, block: u32, part: Range<usize>) -> Result<(), Failure> {
+        let start = block as usize * BLOCK;
+        let at = start + part.start..start + part.end;
+        let copy = self.copy.as_ref().ok_or("a WRITE before there is a connection")?;
         data.post_send(&SendWr {
             wr_id: WrId(Work::Block { peer: self.keeper, block }.id()),
-            op: SendOp::Write { va: self.copy.addr + at as u64, rkey: self.copy.rkey },
+            op: SendOp::Write { va: copy.addr + at.start as u64, rkey: copy.rkey },
             flags: SendFlags::SIGNALED,
-            sges: &[self.volume.sge(at..at + BLOCK)?],
+            sges: &[self.volume.sge(at)?],
             inline: &[],
         })?;
         self.outstanding += 1;

@@ -32,6 +32,8 @@ pub struct NodeReport {
     pub credit_waits: u64,
     /// RNR NAKs received.
     pub rnr_naks: u64,
+    /// Connections that were lost (retries spent) and made again, counted where it was noticed.
+    pub reconnects: u64,
     /// Bytes of payload in a packet.
     pub path_mtu: u32,
 }
@@ -96,6 +98,12 @@ pub fn row(run: &Run) -> String {
         run.sum(|n| n.verified_blocks),
         run.sum(|n| n.verified_records),
     )
+}
+
+/// How often connections were lost, if any was.
+pub fn reconnects(run: &Run) -> Option<String> {
+    let reconnects = run.sum(|n| n.reconnects);
+    (reconnects > 0).then(|| format!("         connections lost and made again: {reconnects}"))
 }
 
 /// At which rates of loss which service mirrors faster, and at which it takes less CPU: a line each. Nothing where a rate was not run

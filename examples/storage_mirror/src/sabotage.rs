@@ -14,14 +14,22 @@ pub enum How {
     Forget,
     /// It writes with a wrong rkey.
     Key,
+    /// It drops its connections half-way through the first round, as if retries had been spent.
+    Lose,
     /// Its program panics.
     Crash,
     /// Its program stops, while its card goes on.
     Hang,
 }
 
-const NAMES: [(&str, How); 5] =
-    [("rot", How::Rot), ("forget", How::Forget), ("key", How::Key), ("crash", How::Crash), ("hang", How::Hang)];
+const NAMES: [(&str, How); 6] = [
+    ("rot", How::Rot),
+    ("forget", How::Forget),
+    ("key", How::Key),
+    ("lose", How::Lose),
+    ("crash", How::Crash),
+    ("hang", How::Hang),
+];
 
 /// Which node fails, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,6 +9,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The rows of the table that the program prints.
 fn mirror(args: &[&str]) -> Vec<Row> {
+    said(args).lines().filter_map(Row::parse).collect()
+}
+
+/// What a run prints that must succeed.
+fn said(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_storage-mirror"))
         .args(["--sim", "--nodes", "2", "--blocks", "6", "--rounds", "2"])
         .args(args)
@@ -17,7 +22,7 @@ fn mirror(args: &[&str]) -> Vec<Row> {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("all equal"), "{said}");
-    said.lines().filter_map(Row::parse).collect()
+    said
 }
 
 #[derive(Debug)]
@@ -78,6 +83,24 @@ fn a_slow_mirror_is_met_by_credits_or_by_rnr_naks() {
     }
     for row in mirror(&[&slow[..], &["--no-credits"]].concat()) {
         assert!(row.credit_waits == 0 && row.rnr_naks > 0, "{row:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_is_lost_is_made_again() {
+    let said = said(&["--break", "1:lose"]);
+    assert_eq!(said.matches("connections lost and made again: 1").count(), 2, "{said}");
+    for row in said.lines().filter_map(Row::parse) {
+        assert_eq!((row.blocks, row.records), (12, 24), "{row:?}");
+    }
+}
+
+#[test]
+fn at_a_third_lost_all_is_mirrored() {
+    for row in mirror(&["--loss", "33"]) {
+        assert_eq!((row.blocks, row.records), (12, 24), "{row:?}");
+        // Pieces that arrived stay: a dozen turns, not hundreds.
+        assert!(row.blocks_again < 3000.0, "{row:?}");
     }
 }
 
