@@ -50,6 +50,13 @@ pub struct End {
     pub qpn: Option<Qpn>,
 }
 
+impl Ladder {
+    /// What a packet is numbered with: in the file that it comes from, or from 1 on.
+    pub fn number(&self, packet: usize) -> u64 {
+        self.packets[packet].frame.unwrap_or(packet as u64 + 1)
+    }
+}
+
 /// A packet, from the IP header on.
 #[derive(Debug, Clone)]
 pub struct Packet {

@@ -104,7 +104,7 @@ fn leaving(ladder: &Ladder, index: usize) -> (String, bool) {
         Fate::Duplicated => "▶▶ doubled",
         Fate::Delivered | Fate::Captured => "▶",
     };
-    let number = index + 1;
+    let number = ladder.number(index);
     if packet.from == 0 {
         (format!("─#{number} {label}{again} ─{end}"), true)
     } else {
@@ -122,7 +122,7 @@ fn leaving(ladder: &Ladder, index: usize) -> (String, bool) {
 fn crossing(ladder: &Ladder, index: usize) -> String {
     let packet = &ladder.packets[index];
     let again = if packet.again { " again" } else { "" };
-    let (number, label) = (index + 1, words::label(&packet.sent));
+    let (number, label) = (ladder.number(index), words::label(&packet.sent));
     let text = if packet.from == 0 {
         format!("─#{number} {label}{again} ")
     } else {
@@ -134,7 +134,7 @@ fn crossing(ladder: &Ladder, index: usize) -> String {
 
 /// The head of the arrow, at the other rail.
 fn arriving(ladder: &Ladder, index: usize, copy: bool) -> (String, bool) {
-    let number = index + 1;
+    let number = ladder.number(index);
     let copy = if copy { " copy" } else { "" };
     if ladder.packets[index].from == 0 {
         (format!("─▶ #{number}{copy} "), false)

@@ -142,7 +142,7 @@ fn capture() -> Ladder {
         let [src, dst] =
             [packet.from, 1 - packet.from].map(|end| ladder.ends[end].address.parse().expect("an address"));
         let time_ns = i as i128 * 10_000;
-        Captured { frame: i as u64 + 1, interface: 0, time_ns, src, dst, bytes: packet.sent.clone() }
+        Captured { frame: i as u64 + 101, interface: 0, time_ns, src, dst, bytes: packet.sent.clone() }
     };
     let packets = ladder.packets.iter().enumerate().map(packet).collect();
     Capture::new(packets).ladder("captured", 0).expect("a conversation")
@@ -210,7 +210,7 @@ fn a_page_prints_whole() {
         match text_of(&printed) {
             Some(text) => {
                 // The last packet is there, and what only a screen needs is not.
-                let last = format!("#{} ", ladder.packets.len());
+                let last = format!("#{} ", ladder.number(ladder.packets.len() - 1));
                 assert!(text.contains(&last) && !text.contains("step 1 of"), "{}: {text}", ladder.name);
                 assert!(ladder.findings.is_empty() || text.contains("WHAT WENT WRONG"), "{}: {text}", ladder.name);
             }

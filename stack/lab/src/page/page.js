@@ -42,9 +42,10 @@ function where(end) {
 }
 
 function layout(width) {
-  const narrow = width < 720;
-  // Columns: time, what happens at A, the wire, what happens at B.
-  const left = narrow ? 14 : TIME + 10 + side(0, width), right = width - (narrow ? 14 : side(1, width));
+  // Columns: time, what happens at A, the wire, what happens at B. On paper and small screens the wire may have too little.
+  const wide = [TIME + 10 + side(0, width), width - side(1, width)];
+  const narrow = width < 600 || width < 720 && wide[1] - wide[0] < 320;
+  const [left, right] = narrow ? [14, width - 14] : wide;
   const rooms = (narrow ? [right - left - 16, right - left - 16] : [left - TIME - 36, width - right - 16]).map((room) => Math.floor(room / 7.55));
   return { narrow, left, right, rooms };
 }
@@ -53,7 +54,7 @@ function layout(width) {
 function beside(step) {
   const lines = [];
   if (step.text) lines.push([step.text, step.kind === "timer" ? "k-timer" : ""]);
-  if (step.kind === "arrived") lines.push([`#${step.packet + 1}${step.copy ? " copy" : ""} arrives`, "dim"]);
+  if (step.kind === "arrived") lines.push([`#${number(step.packet)}${step.copy ? " copy" : ""} arrives`, "dim"]);
   for (const effect of step.effects) lines.push([effect.text, "k-" + effect.kind]);
   return lines;
 }
@@ -170,7 +171,9 @@ function drawRow(bands, texts, row, at, width) {
     g.append(svg("text", { x: tx, y: row.y + 4 + down + n * LINE, "text-anchor": inside ? anchor : (right ? "start" : "end"), class: `beside ${kind}`, "xml:space": "preserve" }, text));
   });
   if (step.note) {
-    const n = noted.indexOf(index) + 1, bx = at.narrow ? (right ? at.left + 14 : at.right - 14) : TIME + 15;
+    // Opposite to the label of a packet, which may be the other end's.
+    const labelled = step.packet !== undefined && step.kind !== "arrived" ? lab.packets[step.packet].from === 1 : right;
+    const n = noted.indexOf(index) + 1, bx = at.narrow ? (labelled ? at.left + 24 : at.right - 24) : TIME + 15;
     const badge = svg("g", { class: "badge" });
     badge.append(svg("circle", { cx: bx, cy: row.y, r: 8 }), svg("text", { x: bx, y: row.y + 3.5, "text-anchor": "middle" }, n));
     g.append(badge);
@@ -178,6 +181,9 @@ function drawRow(bands, texts, row, at, width) {
   texts.append(g);
   for (const part of [band, g]) part.addEventListener("click", () => go(index));
 }
+
+/// In the file that it comes from, so that it is found there, or from 1 on.
+function number(packet) { return lab.packets[packet].frame ?? packet + 1; }
 
 /// A malformed packet has none.
 function psn(packet) { return packet.psn === null ? "" : ` PSN ${packet.psn}`; }
@@ -189,12 +195,13 @@ function label(g, row, at) {
     x: right ? at.right - 12 : at.left + 12, y: row.y - (row.step.kind === "captured" ? 6 : 4), "text-anchor": right ? "end" : "start",
     class: `label${packet.nak ? " nak" : ""}`, "xml:space": "preserve",
   });
-  const bits = [[`#${row.step.packet + 1} `, "no"], [packet.name, "op"], [psn(packet), ""]];
+  const bits = [[`#${number(row.step.packet)} `, "no"], [packet.name, "op"], [psn(packet), ""]];
   if (packet.rest) bits.push([" " + packet.rest, "dim"]);
   if (packet.again) bits.push([" again", "tag"]);
   if (packet.fate === "lost" || packet.fate === "corrupted") bits.push([" " + packet.fate, "harm"]);
   if (packet.fate === "doubled") bits.push([" doubled", "tag"]);
-  if (at.narrow) bits.splice(0, 1);
+  // What went wrong speaks of frames.
+  if (at.narrow && !packet.frame) bits.splice(0, 1);
   for (const [words, kind] of bits) text.append(svg("tspan", { class: kind }, words));
   g.append(text);
 }
@@ -248,7 +255,7 @@ function headline(step) {
   if (step.text) return step.text;
   const packet = lab.packets[step.packet];
   const verb = { sent: "sends", arrived: step.copy ? "gets a copy of" : "gets", captured: packet.from === step.end ? "sends" : "gets" }[step.kind];
-  return `${verb} #${step.packet + 1} ${packet.name}${psn(packet)}`;
+  return `${verb} #${number(step.packet)} ${packet.name}${psn(packet)}`;
 }
 
 function states(step) {
@@ -305,7 +312,7 @@ function showPacket(step) {
   if (key === shown) return;
   shown = key;
   const other = lab.ends[1 - packet.from].name, bytes = view.hex.length / 2;
-  $("packetname").textContent = `#${step.packet + 1} ${packet.name}${psn(packet)}`;
+  $("packetname").textContent = `#${number(step.packet)} ${packet.name}${psn(packet)}`;
   const fate = { lost: "lost on the way", corrupted: view === packet ? "as it was sent; a bit is flipped on the way" : "as it arrived: one bit is flipped", doubled: "doubled on the way" }[packet.fate];
   $("packetfate").replaceChildren(`${lab.ends[packet.from].name} → ${other}, ${bytes} bytes from the IP header on${packet.frame ? `, frame ${packet.frame} of the file` : ""}`, ...(fate ? [" · ", el("b", {}, fate)] : []));
   fields(view);
