@@ -73,6 +73,23 @@ fn a_capture_of_a_bad_link_says_what_went_wrong() {
 }
 
 #[test]
+fn a_capture_that_ends_inside_a_packet_is_shown_up_to_there() {
+    let dir = scratch("cut");
+    let file = dir.join("cut.pcapng");
+    let path = file.to_str().expect("UTF-8");
+    assert_eq!(xroce(&["rc_pingpong", "--sim", "-n", "3", "--pcap", path]).code, Some(0));
+    let whole = fs::read(path).expect("a capture");
+    fs::write(path, &whole[..whole.len() - 37]).expect("ours");
+    let text = xroce(&["lab", "--from", path, "--text"]);
+    let told = text.out.contains("The file is damaged: the file ends inside") && text.out.contains("SEND_FIRST");
+    assert!(text.code == Some(0) && told, "{text:?}");
+    fs::write(path, &whole[..40]).expect("ours");
+    let said = xroce(&["lab", "--from", path, "--text"]);
+    assert!(said.code == Some(1) && !said.err.is_empty(), "nothing to show: {said:?}");
+    fs::remove_dir_all(dir).expect("ours");
+}
+
+#[test]
 fn a_packet_script_becomes_a_ladder_with_the_state_of_its_device() {
     let dir = scratch("script");
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/scripts/rc/retry_count.roce");

@@ -35,7 +35,18 @@ pub enum FromError {
 pub fn ladder(file: &Path, which: usize) -> Result<Ladder, FromError> {
     let mut packets = Vec::new();
     let mut capture = Capture::open(File::open(file)?)?;
-    while let Some(frame) = capture.next_frame()? {
+    let mut cut = None;
+    loop {
+        let frame = match capture.next_frame() {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break,
+            // Who captured was killed, say: what there is can be shown all the same.
+            Err(e) if !packets.is_empty() => {
+                cut = Some(e.to_string());
+                break;
+            }
+            Err(e) => return Err(e.into()),
+        };
         let Inner::Ip(at) = link::inner(frame.link_type, frame.data) else { continue };
         let bytes = &frame.data[at..];
         let ends = match packet::decode(bytes, frame.original_len - at) {
@@ -56,6 +67,9 @@ pub fn ladder(file: &Path, which: usize) -> Result<Ladder, FromError> {
     if conversations.is_empty() {
         return Err(FromError::Empty);
     }
-    let ladder = which.checked_sub(1).and_then(|index| conversations.ladder(&name, index));
+    let mut ladder = which.checked_sub(1).and_then(|index| conversations.ladder(&name, index));
+    if let (Some(ladder), Some(cut)) = (&mut ladder, cut) {
+        ladder.about.push(format!("The file is damaged: {cut}."));
+    }
     ladder.ok_or_else(|| FromError::NoSuch(which, conversations.list().join("\n")))
 }
