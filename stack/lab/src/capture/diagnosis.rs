@@ -28,6 +28,11 @@ impl Diagnosis {
         self.troubles.push(Trouble { kind, index, text: text.into() });
     }
 
+    /// What was said last of a kind at a packet.
+    pub(super) fn find(&mut self, kind: Kind, index: usize) -> Option<&mut Trouble> {
+        self.troubles.iter_mut().rev().find(|trouble| trouble.kind == kind && trouble.index == index)
+    }
+
     /// The summary: a sentence for each kind of trouble, with the packet where it first shows.
     pub(super) fn findings(&self) -> Vec<(String, usize)> {
         let kinds: BTreeSet<Kind> = self.troubles.iter().map(|trouble| trouble.kind).collect();
@@ -55,7 +60,13 @@ pub(super) fn diagnose(packets: &[Captured], pairing: &Pairing) -> Diagnosis {
     let mut halves = [0, 1].map(|end| Half::new([names[end], names[1 - end]], mtu, both[1 - end]));
     let (mut marked, mut rc) = (0u32, false);
     for (index, captured) in own.iter().enumerate() {
-        let Ok(packet) = dissect(&captured.bytes).packet else { continue };
+        let packet = match dissect(&captured.bytes).packet {
+            Ok(packet) => packet,
+            Err(e) => {
+                diagnosis.say(Kind::Unreadable, index, format!("Frame {} cannot be read: {e}.", captured.frame));
+                continue;
+            }
+        };
         marked += u32::from(packet.is_ce());
         rc |= matches!(packet.opcode(), xroce_wire::Opcode::Rc(_));
         if packet.icrc() == Some(false) {
@@ -65,6 +76,10 @@ pub(super) fn diagnose(packets: &[Captured], pairing: &Pairing) -> Diagnosis {
                 captured.frame
             );
             diagnosis.say(Kind::Damaged, index, text);
+            if let Some(operation) = packet.opcode().operation() {
+                let (end, response) = (from(captured), !operation.is_request());
+                halves[if response { 1 - end } else { end }].damaged(response, packet.psn(), captured.frame);
+            }
             continue;
         }
         let Some(operation) = packet.opcode().operation() else {

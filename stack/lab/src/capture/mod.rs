@@ -93,6 +93,9 @@ impl Capture {
             ends: [end("A", pairing, 0), end("B", pairing, 1)],
             ..Ladder::default()
         };
+        if diagnosis.troubles.is_empty() {
+            ladder.about.push("Nothing went wrong, as far as a capture tells.".into());
+        }
         let shown = shown(pairing.packets.len(), &diagnosis);
         if shown.len() < pairing.packets.len() {
             let (all, some) = (pairing.packets.len(), shown.len());

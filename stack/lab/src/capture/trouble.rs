@@ -20,6 +20,7 @@ pub(super) enum Kind {
     NotCaptured,
     OneDirection,
     BeginsInside,
+    Unreadable,
     Congestion,
 }
 
@@ -31,7 +32,7 @@ impl Kind {
             Kind::GivenUp => "requests were given up",
             Kind::LostBefore => "times packets were lost before they came to where this was captured",
             Kind::LostBehind => "times packets were lost behind where this was captured",
-            Kind::ReadGap => "times packets of a READ response are missing",
+            Kind::ReadGap => "times the answer to a READ or an atomic is missing",
             Kind::UcGap => "times UC packets are missing, and nobody sends them again",
             Kind::Damaged => "packets have a wrong ICRC",
             Kind::Rnr => "RNR NAKs: the receiver had no RECV",
@@ -44,6 +45,9 @@ impl Kind {
             Kind::NotCaptured => "times the capture itself missed packets",
             Kind::OneDirection => "directions are missing",
             Kind::BeginsInside => "directions begin inside a message",
+            Kind::Unreadable => {
+                "packets cannot be read: malformed, or cut short by the capture (tcpdump -s 0 keeps all)"
+            }
             Kind::Congestion => "marks of congestion",
         }
     }
