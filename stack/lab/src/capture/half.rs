@@ -252,8 +252,10 @@ impl Half {
         let psn = seen.packet.psn();
         let known = self.requests.contains_key(&psn.value());
         let expected = self.resending == Some(psn);
-        let mut caused =
-            expected || self.asks_again(seen, out) || self.begins_behind_a_nak(seen) || self.cause(seen, known, out);
+        let mut caused = expected
+            || self.asks_again(seen, out)
+            || self.begins_behind_a_nak(seen)
+            || (!self.goes_on_behind(seen) && self.cause(seen, known, out));
         if caused && !expected {
             self.replaced.clear();
         }
@@ -277,6 +279,14 @@ impl Half {
         }
         self.resending = Some(psn.add(self.psns(seen)));
         out.again.insert(seen.index);
+    }
+
+    /// Whether what is sent again goes on behind a gap after a silence: a timer would begin with the oldest that is not acknowledged.
+    fn goes_on_behind(&self, seen: &Seen<'_>) -> bool {
+        let psn = seen.packet.psn();
+        self.resending.is_some_and(|expected| psn.distance_from(expected) > 0)
+            && self.acked.is_some_and(|acked| psn.distance_from(acked) > 1)
+            && self.open.as_ref().is_none_or(|open| open.psn != psn)
     }
 
     /// Whether this is what a NAK asked for, but for its first packets, which are missing.
