@@ -257,7 +257,10 @@ impl<'a> Peer<'a> {
                 self.say("ready")
             }
             ["ready"] => {
-                self.state = State::Up;
+                // While we are joining it is about the connection before, over which messages may have come first.
+                if matches!(self.state, State::Connected(_)) {
+                    self.state = State::Up;
+                }
                 Ok(())
             }
             ["done"] => {
