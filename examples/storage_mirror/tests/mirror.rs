@@ -152,7 +152,9 @@ fn a_node_that_crashes_ends_the_run() {
 #[test]
 fn a_node_that_hangs_ends_the_run() {
     let said = fails(&["--break", "0:hang", "--patience", "1"]);
-    assert!(said.contains("nothing came for 1s: owner ") && said.contains(" to 0: round "), "{said}");
+    // It hangs at its first completion, which may come before all others are connected to it.
+    let working = said.contains("nothing came for 1s: owner ") && said.contains(" to 0: round ");
+    assert!(working || said.contains("node 0 was asked to connect, and nothing came for 1s"), "{said}");
 }
 
 #[test]
