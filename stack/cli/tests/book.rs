@@ -84,9 +84,12 @@ fn run(page: &str, block: &Block, scratch: &Path) -> String {
     )
     .expect("a path");
     let workspace = docs().join("..");
+    // What runs in the workspace may have to be built first.
+    let (place, seconds) =
+        if block.option("in") == Some("workspace") { (&*workspace, "400") } else { (scratch, "120") };
     let output = Command::new("timeout")
-        .args(["120", "bash", "-euo", "pipefail", "-c", &block.text])
-        .current_dir(if block.option("in") == Some("workspace") { &workspace } else { scratch })
+        .args([seconds, "bash", "-euo", "pipefail", "-c", &block.text])
+        .current_dir(place)
         .env("PATH", path)
         .output()
         .expect("bash starts");
