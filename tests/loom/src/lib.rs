@@ -17,6 +17,9 @@ pub use xroce_transport::{qp, wc, wr};
 #[path = "../../../stack/transport/src/mutation.rs"]
 mod mutation;
 
+#[path = "../../../stack/transport/src/prefetch.rs"]
+mod prefetch;
+
 #[path = "../../../stack/transport/src/cq/mod.rs"]
 pub mod cq;
 
