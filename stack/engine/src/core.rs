@@ -228,7 +228,7 @@ impl Core {
         self.acks_may_wait = may_wait;
     }
 
-    /// One round: receive, bells, timers, send, events, wake-ups, kick.
+    /// One round: what was posted leaves; then receive, timers, send, events, wake-ups, kick.
     pub(crate) fn step(&mut self, common: &Common, bells: &Doorbell, budget: &Budget) -> Outcome {
         self.counters.steps += 1;
         let now = self.now();
@@ -236,8 +236,13 @@ impl Core {
         if let Some(reader) = &reader {
             reader.pin();
         }
-        let mut work = self.receive(common, now, budget.rx);
-        work += self.hear(bells, now, budget.bells);
+        let mut work = self.hear(bells, now, budget.bells);
+        if work > 0 {
+            // Whoever posted waits for the answer, and nobody for what has come in: mostly the ACK of the message before.
+            work += self.send(now, budget.tx);
+            self.port.tx_flush();
+        }
+        work += self.receive(common, now, budget.rx);
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
             self.suspect_neighbours(common);

@@ -58,7 +58,10 @@ const PATROL_MIN_NS: u64 = 100_000;
 
 /// The longest it leaves it alone: the wait doubles while the application keeps polling. This bounds how long an
 /// acknowledgement can be late when the application stops without a word.
-const PATROL_MAX_NS: u64 = 1_000_000;
+///
+/// Each look takes a CPU away from somebody, mostly from the application that polls: some 50 µs, with which the slowest hundredth
+/// of its round trips begins.
+const PATROL_MAX_NS: u64 = 4_000_000;
 
 /// How long a thread sleeps when the port has no free frame: completions come without a descriptor to wait for.
 pub(crate) const STALL_NS: u64 = 50_000;
