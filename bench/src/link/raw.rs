@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use xroce_xdp_prog::{AttachMode, Attachment, Faults, Program, ProgramConfig};
 
+use super::WARM_UP;
 use super::net::{Net, Side};
 use super::xsk::{CHUNK, CONTINUES, Desc, RING, Xsk, ifindex};
 use crate::pair::Result;
@@ -275,8 +276,8 @@ pub fn ping_pong(net: &Net, payload: usize, ack: bool, rounds: usize) -> Result<
         ball.write(&mut end.xsk, (Side::A, Side::B));
         ready.wait();
         std::thread::sleep(Duration::from_millis(20));
-        let mut times = Vec::with_capacity(rounds);
-        for _ in 0..rounds {
+        let mut times = Vec::with_capacity(WARM_UP + rounds);
+        for _ in 0..WARM_UP + rounds {
             let start = Instant::now();
             ball.shoot(&mut end.xsk);
             if !ball.catch(&mut end.xsk, stop) {
@@ -285,7 +286,7 @@ pub fn ping_pong(net: &Net, payload: usize, ack: bool, rounds: usize) -> Result<
             times.push(start.elapsed().as_nanos() as u64);
         }
         stop.store(true, Ordering::Relaxed);
-        if times.len() == rounds { Ok(times) } else { Err("a frame was lost".into()) }
+        if times.len() == WARM_UP + rounds { Ok(times.split_off(WARM_UP)) } else { Err("a frame was lost".into()) }
     };
     let pong = move || {
         let mut end = open(Side::B)?;

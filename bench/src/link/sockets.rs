@@ -9,6 +9,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::WARM_UP;
 use super::net::{Net, Side};
 use crate::pair::Result;
 
@@ -128,8 +129,8 @@ pub fn udp_ping_pong(net: &Net, size: usize, rounds: usize) -> Result<Vec<u64>> 
         let socket = UdpSocket::bind((Side::A.address(), PORT))?;
         socket.set_nonblocking(true)?;
         ready.wait();
-        let (bytes, mut times) = (vec![1; size], Vec::with_capacity(rounds));
-        for _ in 0..rounds {
+        let (bytes, mut times) = (vec![1; size], Vec::with_capacity(WARM_UP + rounds));
+        for _ in 0..WARM_UP + rounds {
             let start = Instant::now();
             socket.send_to(&bytes, (Side::B.address(), PORT))?;
             if spin(&socket, stop)?.is_none() {
@@ -138,7 +139,7 @@ pub fn udp_ping_pong(net: &Net, size: usize, rounds: usize) -> Result<Vec<u64>> 
             times.push(start.elapsed().as_nanos() as u64);
         }
         stop.store(true, Ordering::Relaxed);
-        if times.len() == rounds { Ok(times) } else { Err("a datagram was lost".into()) }
+        if times.len() == WARM_UP + rounds { Ok(times.split_off(WARM_UP)) } else { Err("a datagram was lost".into()) }
     };
     let pong = move || {
         net.take_cpu(Side::B)?;

@@ -12,6 +12,7 @@ use xroce::{
     QpType, RecvWr, RemoteMr, SendFlags, SendOp, SendWr, Sge, Wc, WrId,
 };
 
+use super::WARM_UP;
 use super::net::{Net, Side};
 use crate::pair::Result;
 
@@ -188,7 +189,8 @@ fn pump(end: &End, remote: RemoteMr, load: Load, time: Duration) -> Result<(u64,
     }
 }
 
-/// The times of `rounds` round trips of 64 bytes in nanoseconds: SEND and RECV, or WRITEs that both ends watch arrive.
+/// The times of `rounds` round trips of 64 bytes in nanoseconds: SEND and RECV, or WRITEs that both ends watch arrive. Some
+/// [`WARM_UP`] more go before them.
 ///
 /// # Errors
 /// When the devices cannot be had or a request fails.
@@ -202,15 +204,15 @@ pub fn ping_pong(net: &Net, send: bool, rounds: usize) -> Result<Vec<u64>> {
         net.take_cpu(Side::A)?;
         let mut player = Player::new(&end, send, true)?;
         player.remote = Some(end.meet(&tell_b, &hear_b, ready)?);
-        let mut times = Vec::with_capacity(rounds);
-        for _ in 0..rounds {
+        let mut times = Vec::with_capacity(WARM_UP + rounds);
+        for _ in 0..WARM_UP + rounds {
             let start = Instant::now();
             player.shoot()?;
             player.catch(stop)?;
             times.push(start.elapsed().as_nanos() as u64);
         }
         stop.store(true, Ordering::Relaxed);
-        Ok(times)
+        Ok(times.split_off(WARM_UP))
     };
     let pong = move || {
         let end = open(Side::B, load)?;
