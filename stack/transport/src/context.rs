@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use xroce_wire::Qpn;
+use xroce_wire::{IcrcMemo, Qpn};
 
 use crate::config::Limits;
 use crate::cq::{Cq, Push};
@@ -61,6 +61,7 @@ pub(crate) struct Context<'a> {
     pub(crate) memory: Lookup<'a>,
     pub(crate) limits: &'a Limits,
     pub(crate) outbox: &'a mut Outbox,
+    pub(crate) icrcs: &'a mut IcrcMemo,
     /// Announce free RECVs in ACKs.
     pub(crate) credits: bool,
     /// A completion did not fit its CQ in this call: the queue pair must go to ERR.

@@ -55,9 +55,10 @@ pub(crate) fn packet<E>(
     fill: impl FnOnce(&mut PayloadWriter<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let TxPacket { head, tail } = out;
+    let len = head.len() + tail.len();
     let header_len = template.header_len(fields);
     let (header, body) = head.split_at_mut(header_len);
-    template.emit(fields, payload, header);
+    template.emit_covered(fields, payload, header);
 
     // The payload takes what the head has left, then the tail; pad and ICRC follow wherever it ended.
     let in_head = payload.min(body.len());
@@ -73,28 +74,24 @@ pub(crate) fn packet<E>(
             body[payload..payload + pad].fill(0);
         }
         let (covered, stored) = head.split_at_mut(header_len + payload + pad);
-        stored.copy_from_slice(&Icrc::begin(covered).finish());
+        stored.copy_from_slice(&Icrc::begin_covered(covered).finish());
     } else {
-        trailer_in_two(Icrc::begin(header), (body, in_head), (tail, in_tail), pad);
+        let icrc = Icrc::begin_covered(&head[..header_len + in_head]);
+        trailer_in_two(icrc, (&mut head[header_len + in_head..], tail), in_tail, pad);
     }
+    template.uncover(len, head);
     Ok(())
 }
 
-/// Finishes a packet whose end does not lie in the first piece, or not as a whole: the payload takes `in_head` and `in_tail`
-/// bytes of the pieces.
-fn trailer_in_two(
-    mut icrc: Icrc,
-    (body, in_head): (&mut [u8], usize),
-    (tail, in_tail): (&mut [u8], usize),
-    pad: usize,
-) {
+/// Finishes a packet whose end does not lie in the first piece, or not as a whole. `icrc` and `rest` begin behind what the first
+/// piece has of headers and payload; the payload goes on with `in_tail` bytes of the second.
+fn trailer_in_two(mut icrc: Icrc, (rest, tail): (&mut [u8], &mut [u8]), in_tail: usize, pad: usize) {
     let mut end = [0u8; 3 + ICRC_LEN];
-    icrc.update(&body[..in_head]);
     icrc.update(&tail[..in_tail]);
     icrc.update(&end[..pad]);
     end[pad..pad + ICRC_LEN].copy_from_slice(&icrc.finish());
     let trailer = &end[..pad + ICRC_LEN];
-    let head_room = (body.len() - in_head).min(trailer.len());
-    body[in_head..in_head + head_room].copy_from_slice(&trailer[..head_room]);
-    tail[in_tail..in_tail + trailer.len() - head_room].copy_from_slice(&trailer[head_room..]);
+    let (in_first, in_second) = trailer.split_at(rest.len().min(trailer.len()));
+    rest[..in_first.len()].copy_from_slice(in_first);
+    tail[in_tail..in_tail + in_second.len()].copy_from_slice(in_second);
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use thiserror::Error;
-use xroce_wire::{Opcode, Packet, Qpn};
+use xroce_wire::{IcrcMemo, Opcode, Packet, Qpn};
 
 use crate::config::{EndpointConfig, QPN_GENERATION_BITS, QPN_INDEX_BITS};
 use crate::context::{Context, Outbox};
@@ -141,6 +141,7 @@ pub struct Endpoint {
     sent_in_turn: u32,
     acks: Acks,
     outbox: Outbox,
+    icrcs: IcrcMemo,
     counters: Counters,
 }
 
@@ -152,6 +153,7 @@ macro_rules! context {
             memory: Lookup::new(&$self.memory, &$self.recent),
             limits: &$self.config.limits,
             outbox: &mut $self.outbox,
+            icrcs: &mut $self.icrcs,
             credits: $self.config.credits,
             overrun: false,
         }
@@ -174,6 +176,7 @@ impl Endpoint {
             sent_in_turn: 0,
             acks: Acks::Leave,
             outbox: Outbox::new(),
+            icrcs: IcrcMemo::default(),
             counters: Counters::default(),
         }
     }

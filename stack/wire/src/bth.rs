@@ -21,6 +21,9 @@ mod field {
     pub const PSN: usize = 9;
 }
 
+/// Where the byte that the ICRC does not cover stands, in bytes from the start of the header.
+pub(crate) const CONGESTION_AT: usize = field::CONGESTION;
+
 const SOLICITED: u8 = 0x80;
 const MIGREQ: u8 = 0x40;
 const PAD: u8 = 0x30;

@@ -29,6 +29,15 @@ impl Icrc {
         if bytes[0] >> 4 == 6 { masked(bytes, &MASK_IPV6) } else { masked(bytes, &MASK_IPV4) }
     }
 
+    /// As [`begin`](Self::begin), with headers that have ones already in all that the ICRC does not cover, as
+    /// [`Template::emit_covered`](crate::Template::emit_covered) writes them.
+    #[inline]
+    pub fn begin_covered(bytes: &[u8]) -> Icrc {
+        let mut crc = begun();
+        crc.update(bytes);
+        Icrc { crc }
+    }
+
     /// Goes on with payload or pad; in pieces of any size.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {

@@ -27,6 +27,8 @@ mod field {
 
 /// Where the total length stands, in bytes from the start of the header.
 pub(crate) const TOTAL_LEN_AT: usize = field::TOTAL_LENGTH;
+/// Where the time to live stands.
+pub(crate) const TTL_AT: usize = field::TTL;
 /// Where the header checksum stands.
 pub(crate) const CHECKSUM_AT: usize = field::CHECKSUM;
 

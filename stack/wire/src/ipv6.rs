@@ -23,6 +23,8 @@ mod field {
 
 /// Where the payload length stands, in bytes from the start of the header.
 pub(crate) const PAYLOAD_LEN_AT: usize = field::PAYLOAD_LENGTH;
+/// Where the hop limit stands.
+pub(crate) const HOP_LIMIT_AT: usize = field::HOP_LIMIT;
 
 const FLOW_LABEL: u32 = 0xF_FFFF;
 

@@ -359,9 +359,23 @@ impl<'a> Packet<'a> {
         (first, second)
     }
 
+    /// What the ICRC would be if it covered every bit of the headers. The packet is not truncated.
+    #[inline]
+    pub(crate) fn unmasked_icrc(&self) -> [u8; ICRC_LEN] {
+        let (first, second) = self.pieces(0, self.ip_len() - ICRC_LEN);
+        let mut icrc = Icrc::begin_covered(first);
+        icrc.update(second);
+        icrc.finish()
+    }
+
     /// The last four bytes, which may straddle the two pieces.
     #[inline]
-    fn stored_icrc(&self) -> [u8; ICRC_LEN] {
+    pub(crate) fn stored_icrc(&self) -> [u8; ICRC_LEN] {
+        if self.tail.is_empty()
+            && let Some(stored) = self.head.last_chunk()
+        {
+            return *stored;
+        }
         let end = self.ip_len();
         let (first, second) = self.pieces(end - ICRC_LEN, end);
         let mut icrc = [0; ICRC_LEN];

@@ -1,13 +1,14 @@
 //! The headers of one flow, written once: a packet copies them and puts in what is its own.
 //!
 //! In: what all packets of a flow have in common, then [`Fields`] for each packet. Out: the same bytes that
-//! [`Headers::emit`](crate::Headers::emit) writes, without building every field anew.
+//! [`Headers::emit`](crate::Headers::emit) writes, without building every field anew; on request first as the ICRC covers
+//! them, so that it is made over the packet as it lies in its frame, in one go.
 
 use crate::aeth::{self, AethRepr};
 use crate::atomic::{AtomicAckRepr, AtomicEthRepr};
 use crate::bth::{self, BthRepr};
 use crate::headers::{Headers, MAX_PAYLOAD_LEN, pad_len};
-use crate::icrc::ICRC_LEN;
+use crate::icrc::{self, ICRC_LEN};
 use crate::ip::IpRepr;
 use crate::ipv4::{self, Ipv4};
 use crate::ipv6;
@@ -22,12 +23,17 @@ const V4_LEN: usize = ipv4::LEN + udp::LEN + bth::LEN;
 /// Bytes of IPv6, UDP and BTH.
 const V6_LEN: usize = ipv6::LEN + udp::LEN + bth::LEN;
 
-/// What is common to all packets of a flow, as it stands on the wire.
+/// What is common to all packets of a flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Template {
+    /// As the ICRC covers it: ones where routers may change something.
     bytes: [u8; V6_LEN],
     /// Bytes from the IP header to the BTH.
     len: u8,
+    /// The first word of the IP header as it stands on the wire: IPv4's traffic class, IPv6's traffic class and flow label.
+    first_word: [u8; 4],
+    /// TTL or hop limit.
+    hop_limit: u8,
     /// IPv4: the sum of the header's 16-bit words without total length and checksum (RFC 1071).
     sum: u32,
 }
@@ -138,7 +144,9 @@ impl Template {
             put_u16(&mut bytes, ipv4::TOTAL_LEN_AT, 0);
             sum = u32::from(!Ipv4::new_unchecked(&bytes[..]).right_checksum());
         }
-        Template { bytes, len: headers.header_len() as u8, sum }
+        let first_word = [bytes[0], bytes[1], bytes[2], bytes[3]];
+        bytes.iter_mut().zip(icrc::masked_bytes(!ip.is_ipv4())).for_each(|(byte, mask)| *byte |= mask);
+        Template { bytes, len: headers.header_len() as u8, first_word, hop_limit: ip.hop_limit, sum }
     }
 
     /// Bytes from the IP header to the last extension header of such a packet.
@@ -160,6 +168,17 @@ impl Template {
     /// If `buf` is too short or `payload` longer than [`MAX_PAYLOAD_LEN`].
     #[inline]
     pub fn emit(&self, fields: &Fields, payload: usize, buf: &mut [u8]) {
+        self.emit_covered(fields, payload, buf);
+        self.uncover(self.packet_len(fields, payload), buf);
+    }
+
+    /// The first half of [`emit`](Self::emit): with ones in all that the ICRC does not cover, for
+    /// [`Icrc::begin_covered`](crate::Icrc::begin_covered).
+    ///
+    /// # Panics
+    /// As [`emit`](Self::emit).
+    #[inline]
+    pub fn emit_covered(&self, fields: &Fields, payload: usize, buf: &mut [u8]) {
         debug_assert_eq!(fields.extension.set(), fields.opcode.headers(), "the wrong extension for {}", fields.opcode);
         assert!(payload <= MAX_PAYLOAD_LEN, "a payload of {payload} bytes does not fit an IP packet");
         let total = self.packet_len(fields, payload) as u16;
@@ -168,7 +187,6 @@ impl Template {
             let (fixed, extension) = buf.split_at_mut(V4_LEN);
             fixed.copy_from_slice(&self.bytes[..V4_LEN]);
             put_u16(fixed, ipv4::TOTAL_LEN_AT, total);
-            put_u16(fixed, ipv4::CHECKSUM_AT, !fold(self.sum + u32::from(total)));
             put_u16(fixed, ipv4::LEN + udp::LENGTH_AT, total - ipv4::LEN as u16);
             (&mut fixed[ipv4::LEN + udp::LEN..], extension)
         } else {
@@ -180,6 +198,31 @@ impl Template {
         };
         bth::fill(fixed, fields.opcode, fields.solicited, pad_len(payload) as u8, fields.ack_req, fields.psn);
         fields.extension.emit(extension);
+    }
+
+    /// The second half of [`emit`](Self::emit): puts in what the ICRC does not cover. `len` is the
+    /// [`packet_len`](Self::packet_len).
+    ///
+    /// # Panics
+    /// If `buf` is shorter than IP, UDP and BTH.
+    #[inline]
+    pub fn uncover(&self, len: usize, buf: &mut [u8]) {
+        let udp_at = if self.len as usize == V4_LEN {
+            let fixed = &mut buf[..V4_LEN];
+            fixed[1] = self.first_word[1];
+            fixed[ipv4::TTL_AT] = self.hop_limit;
+            put_u16(fixed, ipv4::CHECKSUM_AT, !fold(self.sum + len as u32));
+            ipv4::LEN
+        } else {
+            let fixed = &mut buf[..V6_LEN];
+            fixed[..4].copy_from_slice(&self.first_word);
+            fixed[ipv6::HOP_LIMIT_AT] = self.hop_limit;
+            ipv6::LEN
+        };
+        // RoCE v2 over IPv4 and over IPv6 has no UDP checksum (IBTA annex A17), and we mark no congestion.
+        let rest = &mut buf[udp_at..udp_at + udp::LEN + bth::LEN];
+        put_u16(rest, udp::CHECKSUM_AT, 0);
+        rest[udp::LEN + bth::CONGESTION_AT] = 0;
     }
 }
 

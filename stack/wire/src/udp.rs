@@ -15,6 +15,8 @@ mod field {
 
 /// Where the length stands, in bytes from the start of the header.
 pub(crate) const LENGTH_AT: usize = field::LENGTH;
+/// Where the checksum stands.
+pub(crate) const CHECKSUM_AT: usize = field::CHECKSUM;
 
 header_view! {
     /// A view over a UDP header.

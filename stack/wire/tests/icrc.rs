@@ -82,6 +82,31 @@ proptest! {
     }
 
     #[test]
+    // rule: icrc.mask
+    fn a_memo_says_what_the_packet_says(
+        (headers, payload) in packet(),
+        cut: prop::sample::Index,
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), 0u32..8), 0..8),
+    ) {
+        let mut bytes = build(&headers, &payload);
+        let mut memo = IcrcMemo::default();
+        let cut = headers.header_len() + cut.index(bytes.len() - headers.header_len() + 1);
+        for known in 0..4 {
+            let (head, tail) = bytes.split_at(cut);
+            prop_assert!(memo.icrc_ok(&Packet::new_checked(head, tail).unwrap()), "after {known}");
+        }
+        for (at, bit) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            let (head, tail) = bytes.split_at(cut);
+            let Ok(packet) = Packet::new_checked(head, tail) else { break };
+            for known in 0..3 {
+                prop_assert_eq!(memo.icrc_ok(&packet), packet.icrc_ok(), "bit {} of byte {}, after {}", bit, at, known);
+            }
+        }
+    }
+
+    #[test]
     fn arbitrary_headers_and_lengths(mut bytes in proptest::collection::vec(any::<u8>(), 64..300), v6: bool) {
         bytes[0] = if v6 { 0x60 } else { 0x45 };
         let end = bytes.len() - 4;
@@ -122,6 +147,37 @@ fn covers_exactly_the_invariant_fields() {
     let headers = simple(Opcode::Rc(Operation::WriteOnlyImm));
     coverage_is_exact(&build(&headers, b"covered"));
     coverage_is_exact(&build(&over_ipv6(headers), b"covered"));
+}
+
+/// As [`coverage_is_exact`], by a memo that knows this kind of packet.
+fn coverage_is_exact_with_a_memo(packet: &[u8]) {
+    let mut known = IcrcMemo::default();
+    (0..2).for_each(|_| assert!(known.icrc_ok(&Packet::new_checked(packet, &[]).unwrap())));
+    let mut compared = 0;
+    for at in 0..packet.len() {
+        for bit in 0..8 {
+            let mut changed = packet.to_vec();
+            changed[at] ^= 1 << bit;
+            if packet[0] >> 4 == 4 {
+                Ipv4::new_unchecked(&mut changed[..]).fill_checksum();
+            }
+            let Ok(changed) = Packet::new_checked(&changed, &[]) else { continue };
+            let mut memo = known.clone();
+            for look in 0..3 {
+                assert_eq!(memo.icrc_ok(&changed), changed.icrc_ok(), "bit {bit} of byte {at}, look {look}");
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared > 300, "{compared} changed packets were well-formed");
+}
+
+#[test]
+// rule: icrc.mask, rx.icrc
+fn a_memo_covers_the_same_fields() {
+    let headers = simple(Opcode::Rc(Operation::WriteOnlyImm));
+    coverage_is_exact_with_a_memo(&build(&headers, b"covered"));
+    coverage_is_exact_with_a_memo(&build(&over_ipv6(headers), b"covered"));
 }
 
 /// Report H11.

@@ -253,7 +253,7 @@ impl Qp {
         if !packet.pkey().matches(peer.pkey) {
             return Err(DropReason::WrongPKey);
         }
-        if !packet.icrc_ok() && !mutation::is(Mutation::IcrcNotChecked) {
+        if !ctx.icrcs.icrc_ok(packet) && !mutation::is(Mutation::IcrcNotChecked) {
             return Err(DropReason::BadIcrc);
         }
         self.counters.rcvd_pkts += 1;
