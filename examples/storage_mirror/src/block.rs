@@ -1,10 +1,15 @@
-//! A block of storage: 64 KiB that tell their own version and whether they are whole.
+//! A block of storage: bytes that tell their own version and whether they are whole.
 //!
 //! In: owner, number and version. Out: the bytes, which both ends can make, so that a mirror can be compared byte for byte.
 //! UC may leave a WRITE half done in memory; the checksum is how the mirror sees that.
 
-/// Bytes of a block.
-pub const BLOCK: usize = 64 * 1024;
+use std::ops::RangeInclusive;
+
+/// What a block may be long, in bytes: one packet to many.
+pub const SIZES: RangeInclusive<u32> = 1024..=1 << 20;
+
+/// What a volume may be long, in bytes: each node has one for each other node, and a copy of each.
+pub const VOLUME_MAX: u64 = 1 << 30;
 
 /// In front of the payload: version (8 bytes), checksum over version and payload (4), zeros (4), little-endian.
 const HEAD: usize = 16;
@@ -16,6 +21,22 @@ pub struct Tag {
     pub version: u64,
     /// CRC-32 of version and payload.
     pub checksum: u32,
+}
+
+/// A length for blocks from the command line: bytes, or KiB with a `k` behind.
+///
+/// # Errors
+/// Not a number, out of [`SIZES`], or not a multiple of 8 (blocks are filled by words).
+pub fn parse_size(text: &str) -> Result<u32, String> {
+    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1024),
+        None => (text, 1),
+    };
+    let number: u32 = digits.parse().map_err(|_| "bytes, or KiB with a k: 65536, 64k".to_owned())?;
+    number
+        .checked_mul(unit)
+        .filter(|size| SIZES.contains(size) && size % 8 == 0)
+        .ok_or_else(|| format!("{} to {} bytes, a multiple of 8", SIZES.start(), SIZES.end()))
 }
 
 /// Which block of whose volume.
@@ -37,7 +58,7 @@ fn checksum(version: &[u8], payload: &[u8]) -> u32 {
 }
 
 /// Fills `out` with the block's contents at `version`.
-pub fn build(id: BlockId, version: u64, out: &mut [u8; BLOCK]) -> Tag {
+pub fn build(id: BlockId, version: u64, out: &mut [u8]) -> Tag {
     // splitmix64: any bytes would do that differ from block to block and from version to version.
     let mut state = (u64::from(id.owner) << 48) ^ (u64::from(id.keeper) << 40) ^ (u64::from(id.number) << 16) ^ version;
     for word in out[HEAD..].chunks_exact_mut(8) {
@@ -55,7 +76,7 @@ pub fn build(id: BlockId, version: u64, out: &mut [u8; BLOCK]) -> Tag {
 }
 
 /// What the block says of itself, if it is whole.
-pub fn tag_of(block: &[u8; BLOCK]) -> Option<Tag> {
+pub fn tag_of(block: &[u8]) -> Option<Tag> {
     let version: [u8; 8] = block[..8].try_into().ok()?;
     let said = u32::from_le_bytes(block[8..12].try_into().ok()?);
     let tag = Tag { version: u64::from_le_bytes(version), checksum: said };
@@ -66,6 +87,7 @@ pub fn tag_of(block: &[u8; BLOCK]) -> Option<Tag> {
 mod tests {
     use super::*;
 
+    const BLOCK: usize = 64 << 10;
     const ID: BlockId = BlockId { owner: 1, keeper: 2, number: 3 };
 
     #[test]
@@ -84,6 +106,15 @@ mod tests {
         // The first packet of a WRITE arrived, the others did not.
         old[..4096].copy_from_slice(&new[..4096]);
         assert_eq!(tag_of(&old), None);
+    }
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!(parse_size("4k"), Ok(4096));
+        assert_eq!(parse_size("1032"), Ok(1032));
+        for bad in ["1023", "1028", "1025k", "4194304k", "-1", "64kB", ""] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

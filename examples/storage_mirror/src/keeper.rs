@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use xroce::{Access, Mr, Pd, RemoteMr};
 
 use crate::Failure;
-use crate::block::{BLOCK, BlockId, Tag, build, tag_of};
+use crate::block::{BlockId, Tag, build, tag_of};
 use crate::channel::Channel;
 use crate::log::Log;
 use crate::message::{Body, MOST_RESENDS, Record};
@@ -17,6 +17,8 @@ use crate::message::{Body, MOST_RESENDS, Record};
 pub struct Keeper {
     me: u32,
     owner: u32,
+    /// Bytes of a block.
+    size: usize,
     copy: Mr,
     /// What the log says of each block.
     tags: Vec<Tag>,
@@ -30,13 +32,14 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Memory for `blocks` blocks of node `owner`.
-    pub fn new((me, owner): (u32, u32), pd: &Pd, blocks: u32) -> Result<Keeper, Failure> {
+    /// Memory for `blocks` blocks of `size` bytes of node `owner`.
+    pub fn new((me, owner): (u32, u32), pd: &Pd, blocks: u32, size: usize) -> Result<Keeper, Failure> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         Ok(Keeper {
             me,
             owner,
-            copy: pd.reg_mr(vec![0; blocks as usize * BLOCK], access)?,
+            size,
+            copy: pd.reg_mr(vec![0; blocks as usize * size], access)?,
             tags: vec![Tag::default(); blocks as usize],
             pending: Vec::new(),
             log: Log::default(),
@@ -102,10 +105,10 @@ impl Keeper {
 
     /// The owner has sent everything: compares, and answers with what is missing.
     pub fn compare(&mut self) -> Result<(), Failure> {
-        let mut bytes = Box::new([0; BLOCK]);
+        let mut bytes = vec![0; self.size];
         let mut missing = Vec::new();
         for &block in &self.pending {
-            self.copy.read_at(block as usize * BLOCK, &mut bytes[..])?;
+            self.copy.read_at(block as usize * self.size, &mut bytes)?;
             if tag_of(&bytes) != Some(self.tags[block as usize]) {
                 missing.push(block);
             }
@@ -125,8 +128,8 @@ impl Keeper {
     /// Changes a byte of the copy, as a failing disk would.
     pub fn rot(&mut self) -> Result<(), Failure> {
         let mut byte = [0];
-        self.copy.read_at(BLOCK - 1, &mut byte)?;
-        Ok(self.copy.write_at(BLOCK - 1, &[!byte[0]])?)
+        self.copy.read_at(self.size - 1, &mut byte)?;
+        Ok(self.copy.write_at(self.size - 1, &[!byte[0]])?)
     }
 
     /// Loses the log.
@@ -136,10 +139,10 @@ impl Keeper {
 
     /// The owner is done: compares every byte with what it must be.
     pub fn verify(&mut self) -> Result<(), Failure> {
-        let (mut here, mut due) = (Box::new([0; BLOCK]), Box::new([0; BLOCK]));
+        let (mut here, mut due) = (vec![0; self.size], vec![0; self.size]);
         let mut equal = 0;
         for (number, tag) in self.tags.iter().enumerate() {
-            self.copy.read_at(number * BLOCK, &mut here[..])?;
+            self.copy.read_at(number * self.size, &mut here)?;
             let id = BlockId { owner: self.owner, keeper: self.me, number: number as u32 };
             build(id, tag.version, &mut due);
             equal += u32::from(here == due);

@@ -1,9 +1,10 @@
 //! Storage nodes that mirror each other's volumes: metadata on RC, data on UC.
 //!
 //! Each pair of nodes has two connections. The *metadata channel* (RC) carries a log of small records that must never be lost: this
-//! block now has this version. The *data channel* (UC) carries the blocks, 64 KiB each, as RDMA WRITEs straight into the mirror's
-//! memory. What UC loses the mirror finds by comparing versions and checksums with the log, and asks for just that. At the end
-//! every block and every record is compared. A connection whose retries are spent is made anew, and the nodes go on where they were. The same can be run with RC for the data, and with loss.
+//! block now has this version. The *data channel* (UC) carries the blocks, of 64 KiB unless told otherwise, as RDMA WRITEs straight
+//! into the mirror's memory. What UC loses the mirror finds by comparing versions and checksums with the log, and asks for just
+//! that. At the end every block and every record is compared. A connection whose retries are spent is made anew, and the nodes go on
+//! where they were. The same can be run with RC for the data, and with loss.
 //!
 //! ```text
 //! storage-mirror --sim                 three nodes in this process, on a network in memory
@@ -69,9 +70,12 @@ struct Cli {
 /// What all nodes must be told alike.
 #[derive(Args, Clone)]
 struct Load {
-    /// Blocks of 64 KiB in a volume
+    /// Blocks in a volume
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=16384))]
     blocks: u32,
+    /// Bytes of a block, or KiB with a k behind: 1k to 1024k, a multiple of 8 bytes
+    #[arg(long, value_name = "BYTES", default_value = "64k", value_parser = block::parse_size)]
+    block_size: u32,
     /// Times that each block is written anew
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -123,12 +127,21 @@ fn main() -> ExitCode {
 }
 
 fn mirror(cli: &Cli) -> Result<(), Failure> {
+    let (blocks, size) = (cli.load.blocks, cli.load.block_size);
+    let volume = u64::from(blocks) * u64::from(size);
+    if volume > block::VOLUME_MAX {
+        let most = block::VOLUME_MAX / u64::from(size);
+        return Err(format!(
+            "--blocks {blocks} of --block-size {size} are {volume} bytes; at most {most} of that size"
+        )
+        .into());
+    }
     let place = Place::new(cli.sim, cli.nodes)?;
     let losses: &[f64] = if cli.sweep { &[0.0, 0.01, 0.05, 0.1, 0.5, 1.0, 2.0] } else { &cli.loss };
     let services = cli.data.map_or(vec![Data::Uc, Data::Rc], |data| vec![data]);
     println!(
-        "{} nodes, each pair with metadata on RC and data on UC or RC; {} blocks of 64 KiB, {} rounds, {place}",
-        cli.nodes, cli.load.blocks, cli.load.rounds
+        "{} nodes, each pair with metadata on RC and data on UC or RC; {} blocks of {} bytes, {} rounds, {place}",
+        cli.nodes, cli.load.blocks, cli.load.block_size, cli.load.rounds
     );
     println!("{}", report::HEAD);
     let mut runs = Vec::new();

@@ -10,10 +10,11 @@ use std::ops::Range;
 use xroce::{Access, Mr, Pd, Qp, RemoteMr, SendFlags, SendOp, SendWr, WrId};
 
 use crate::Failure;
-use crate::block::{BLOCK, BlockId, Tag, build};
+use crate::block::{BlockId, Tag, build};
 use crate::channel::Channel;
 use crate::log::Log;
 use crate::message::{Body, Record};
+use crate::plan::Plan;
 use crate::work::Work;
 
 /// Turns in which nothing new arrived, after which an owner gives up: something is wrong that resending does not mend.
@@ -52,6 +53,8 @@ pub struct OwnerCounts {
 pub struct Owner {
     me: u32,
     keeper: u32,
+    /// Bytes of a block.
+    size: usize,
     volume: Mr,
     tags: Vec<Tag>,
     /// Where the keeper's memory is; known when there is a connection.
@@ -77,22 +80,24 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The owner of `blocks` blocks with a copy at node `keeper`. It begins when it has heard where: [`resume`](Owner::resume).
-    pub fn new((me, keeper): (u32, u32), pd: &Pd, blocks: u32, rounds: u32, depth: u32) -> Result<Owner, Failure> {
+    /// The owner of a volume with a copy at node `keeper`. It begins when it has heard where: [`resume`](Owner::resume).
+    pub fn new((me, keeper): (u32, u32), pd: &Pd, plan: &Plan, depth: u32) -> Result<Owner, Failure> {
+        let (blocks, size) = (plan.blocks, plan.block_size as usize);
         let mut owner = Owner {
             me,
             keeper,
-            volume: pd.reg_mr(vec![0; blocks as usize * BLOCK], Access::empty())?,
+            size,
+            volume: pd.reg_mr(vec![0; blocks as usize * size], Access::empty())?,
             tags: vec![Tag::default(); blocks as usize],
             copy: None,
             phase: Phase::Sending,
             round: 0,
-            rounds,
+            rounds: plan.rounds,
             turns: 0,
             todo: Vec::new(),
             next: 0,
             offset: 0,
-            piece: BLOCK,
+            piece: size,
             logging: true,
             outstanding: 0,
             depth,
@@ -116,11 +121,11 @@ impl Owner {
     fn begin_round(&mut self) -> Result<(), Failure> {
         self.round += 1;
         self.turns = 0;
-        let mut bytes = Box::new([0; BLOCK]);
+        let mut bytes = vec![0; self.size];
         for (number, tag) in self.tags.iter_mut().enumerate() {
             let id = BlockId { owner: self.me, keeper: self.keeper, number: number as u32 };
             *tag = build(id, tag.version + 1, &mut bytes);
-            self.volume.write_at(number * BLOCK, &bytes[..])?;
+            self.volume.write_at(number * self.size, &bytes)?;
         }
         self.send_again((0..self.tags.len() as u32).collect(), true);
         Ok(())
@@ -177,7 +182,7 @@ impl Owner {
 
     fn send_blocks(&mut self, data: &Qp, channel: &mut Channel) -> Result<bool, Failure> {
         let before = (self.next, self.offset);
-        let piece = if self.logging { BLOCK } else { self.piece };
+        let piece = if self.logging { self.size } else { self.piece };
         while self.outstanding < self.depth && self.next < self.todo.len() {
             let block = self.todo[self.next];
             if self.logging {
@@ -196,9 +201,9 @@ impl Owner {
             } else if self.offset == 0 {
                 self.counts.resent += 1;
             }
-            let end = BLOCK.min(self.offset + piece);
+            let end = self.size.min(self.offset + piece);
             self.write(data, block, self.offset..end)?;
-            (self.next, self.offset) = if end == BLOCK { (self.next + 1, 0) } else { (self.next, end) };
+            (self.next, self.offset) = if end == self.size { (self.next + 1, 0) } else { (self.next, end) };
         }
         if self.next == self.todo.len() {
             self.phase = Phase::Draining;
@@ -207,7 +212,7 @@ impl Owner {
     }
 
     fn write(&mut self, data: &Qp, block: u32, part: Range<usize>) -> Result<(), Failure> {
-        let start = block as usize * BLOCK;
+        let start = block as usize * self.size;
         let at = start + part.start..start + part.end;
         let copy = self.copy.as_ref().ok_or("a WRITE before there is a connection")?;
         data.post_send(&SendWr {

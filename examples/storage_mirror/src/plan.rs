@@ -35,6 +35,8 @@ pub struct Plan {
     pub data: Data,
     /// Blocks of a volume; each node has a volume for each other node.
     pub blocks: u32,
+    /// Bytes of a block.
+    pub block_size: u32,
     /// Times that each block gets a new version.
     pub rounds: u32,
     /// Probability that a frame is lost, at each sender.
@@ -59,6 +61,7 @@ impl Plan {
         Plan {
             data,
             blocks: load.blocks,
+            block_size: load.block_size,
             rounds: load.rounds,
             loss,
             credits: !load.no_credits,
@@ -76,6 +79,7 @@ impl Plan {
         let mut option = |name: &str, value: &dyn ToString| arguments.extend([name.to_owned(), value.to_string()]);
         option("--loss", &self.loss);
         option("--blocks", &self.blocks);
+        option("--block-size", &self.block_size);
         option("--rounds", &self.rounds);
         option("--channel-depth", &self.channel_depth);
         option("--slow-mirror", &self.slow_mirror_us);

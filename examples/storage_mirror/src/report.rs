@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::block::BLOCK;
 use crate::plan::{Data, Plan};
 
 /// The figures of one node.
@@ -56,7 +55,7 @@ impl Run {
 
     /// Bytes of blocks that were mirrored, once each.
     fn bytes(&self) -> u64 {
-        self.sum(|n| n.blocks) * BLOCK as u64
+        self.sum(|n| n.blocks) * u64::from(self.plan.block_size)
     }
 
     fn seconds(&self) -> f64 {
@@ -210,6 +209,7 @@ mod tests {
         let plan = Plan {
             data,
             blocks: 16,
+            block_size: 64 << 10,
             rounds: 1,
             loss,
             credits: true,

@@ -65,6 +65,28 @@ fn everything_is_mirrored_and_compared() {
 }
 
 #[test]
+fn blocks_of_any_size_are_mirrored() {
+    // One packet; some and a bit; more than the receive ring holds of them.
+    for size in ["1k", "12296", "1024k"] {
+        for row in mirror(&["--block-size", size, "--loss", "1"]) {
+            assert_eq!((row.blocks, row.records), (12, 24), "{size}: {row:?}");
+        }
+    }
+}
+
+#[test]
+fn a_size_that_cannot_be_is_said() {
+    for (args, said) in [
+        (["--block-size", "1028", "--blocks", "1"], "a multiple of 8"),
+        (["--block-size", "1024k", "--blocks", "1025"], "at most 1024 of that size"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_storage-mirror")).args(args).output().expect("it starts");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(said), "{args:?}: {error}");
+    }
+}
+
+#[test]
 fn what_uc_loses_the_application_repeats_and_what_rc_loses_the_card() {
     for row in mirror(&["--loss", "3"]) {
         assert_eq!((row.blocks, row.records), (12, 24), "{row:?}");
