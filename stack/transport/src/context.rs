@@ -13,6 +13,7 @@ use crate::instant::Instant;
 use crate::io::PathId;
 use crate::memory::Lookup;
 use crate::wc::Wc;
+use crate::wq::Freed;
 
 /// Events that may wait for the engine; more are dropped, oldest kept. The engine drains the list at every step.
 const MAX_EVENTS: usize = 4096;
@@ -69,9 +70,9 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Puts a completion on its queue, and notes whom to wake.
+    /// Puts the completion of a work request, whose place is free, on its queue, and notes whom to wake.
     // rule: wc.overrun, rc.resp.cq-overrun
-    pub(crate) fn complete(&mut self, cq: &Arc<Cq>, wc: Wc, solicited: bool) {
+    pub(crate) fn complete(&mut self, _: Freed, cq: &Arc<Cq>, wc: Wc, solicited: bool) {
         match cq.push(wc, solicited) {
             Push::Quiet => {}
             Push::Notify => self.outbox.wakeups.push_back(Arc::clone(cq)),

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{MODES, Side, connect, connected, devices, options, pattern};
+use common::{MODES, Side, all_rights, connect, connected, devices, options, pattern};
 use std::sync::atomic::Ordering;
 use xroce::{
-    ConnectOptions, ImmData, PathMtu, Progress, QpType, SendFlags, SendOp, SendWr, WcFlags, WcOpcode, WcStatus, WrId,
+    ConnectOptions, ImmData, PathMtu, Progress, QpInitAttr, QpType, SendFlags, SendOp, SendWr, WcFlags, WcOpcode,
+    WcStatus, WrId,
 };
 
 const BYTES: usize = 300_000;
@@ -165,4 +166,26 @@ fn inline_bytes_are_taken_at_once() {
     a.success(&b, 2);
     b.success(&a, 1);
     assert_eq!(b.mr.to_vec(0..12).unwrap(), b"hello, world");
+}
+
+/// A completion says that its place in the queue is free, to whoever sees it, also while the thread that wrote it does no more:
+/// three busy threads on few processors are stopped anywhere.
+#[test]
+fn who_sees_a_completion_may_post_in_its_place() {
+    const REQUESTS: u64 = 60_000;
+    let (a, b) = devices(Progress::Spin { cpu: None });
+    let (cq, pd) = (a.create_cq(4).unwrap(), a.alloc_pd().unwrap());
+    let mut init = QpInitAttr::new(QpType::Uc, &cq);
+    init.cap.max_send_wr = 1;
+    let from =
+        Side { mr: pd.reg_mr(vec![0; 8], all_rights()).unwrap(), qp: pd.create_qp(&init).unwrap(), context: a, cq, pd };
+    let to = Side::new(&b, QpType::Uc, 8);
+    connect(&from, &to);
+    let op = SendOp::Write { va: to.mr.addr(), rkey: to.mr.rkey() };
+    for id in 0..REQUESTS {
+        from.send(id, op, &[]);
+        while from.cq.poll_one().unwrap().is_none() {
+            std::hint::spin_loop();
+        }
+    }
 }

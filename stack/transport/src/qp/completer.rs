@@ -468,26 +468,27 @@ pub(crate) fn wc_opcode(op: &SendOp) -> WcOpcode {
 pub(crate) fn success(p: &mut Completing<'_>, ctx: &mut Context<'_>, pos: WqePos) {
     p.counters.rdma_sends += 1;
     let wqe = p.sq.wqe(pos);
-    if p.sig_all || wqe.flags().contains(SendFlags::SIGNALED) || mutation::is(Mutation::UnsignaledCompletes) {
-        let wc = Wc {
-            wr_id: wqe.wr_id(),
-            status: WcStatus::Success,
-            opcode: wc_opcode(&wqe.op()),
-            byte_len: wqe.length(),
-            qpn: p.qpn,
-            src_qp: p.peer_qpn,
-            ..Wc::default()
-        };
-        ctx.complete(p.send_cq, wc, false);
+    let signaled =
+        p.sig_all || wqe.flags().contains(SendFlags::SIGNALED) || mutation::is(Mutation::UnsignaledCompletes);
+    let wc = signaled.then(|| Wc {
+        wr_id: wqe.wr_id(),
+        status: WcStatus::Success,
+        opcode: wc_opcode(&wqe.op()),
+        byte_len: wqe.length(),
+        qpn: p.qpn,
+        src_qp: p.peer_qpn,
+        ..Wc::default()
+    });
+    let freed = p.sq.retire();
+    if let Some(wc) = wc {
+        ctx.complete(freed, p.send_cq, wc, false);
     }
-    p.sq.retire();
 }
 
 /// The request at `pos`, the oldest of its queue, ends with an error: always a completion, `wc` with what the request adds.
 pub(crate) fn failure((sq, send_cq): (&mut SqConsumer, &Arc<Cq>), ctx: &mut Context<'_>, pos: WqePos, wc: Wc) -> Wc {
     let wqe = sq.wqe(pos);
     let wc = Wc { wr_id: wqe.wr_id(), opcode: wc_opcode(&wqe.op()), ..wc };
-    ctx.complete(send_cq, wc, true);
-    sq.retire();
+    ctx.complete(sq.retire(), send_cq, wc, true);
     wc
 }

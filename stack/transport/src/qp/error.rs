@@ -1,12 +1,9 @@
 //! How a queue pair fails: one request with a status of its own, everything behind it flushed in order
 //! (IBTA, ERR state).
 
-use std::sync::Arc;
-
 use xroce_wire::{Psn, Qpn};
 
 use crate::context::Context;
-use crate::cq::Cq;
 use crate::failure::QpFault;
 use crate::instant::Instant;
 use crate::mutation::{self, Mutation};
@@ -120,9 +117,8 @@ impl Qp {
     fn end_recv(&mut self, wc: Wc, ctx: &mut Context<'_>) -> Option<Wc> {
         let recv = self.rq.front()?;
         let wc = Wc { wr_id: recv.wr_id, opcode: WcOpcode::Recv, ..wc };
-        self.rq.pop();
-        let cq: &Arc<Cq> = &self.recv_cq;
-        ctx.complete(cq, wc, true);
+        let freed = self.rq.pop();
+        ctx.complete(freed, &self.recv_cq, wc, true);
         Some(wc)
     }
 

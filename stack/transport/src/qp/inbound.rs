@@ -244,7 +244,7 @@ fn complete_recv(r: &mut Receiving<'_>, ctx: &mut Context<'_>, mut wc: Wc, packe
         wc.flags |= WcFlags::WITH_IMM;
         wc.imm = imm;
     }
-    r.rq.pop();
+    let freed = r.rq.pop();
     r.counters.rdma_recvs += 1;
-    ctx.complete(r.recv_cq, wc, packet.solicited());
+    ctx.complete(freed, r.recv_cq, wc, packet.solicited());
 }

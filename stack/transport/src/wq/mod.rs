@@ -38,6 +38,11 @@ pub fn recv_queue(cap: &QpCap) -> (RqProducer, RqConsumer) {
     (RqProducer::new(producer, cap.max_recv_sge), RqConsumer { ring: consumer })
 }
 
+/// The place of a work request is free again. A completion needs it: whoever sees the completion may post in that place, from another
+/// thread, before the one that wrote it does anything more.
+#[derive(Debug)]
+pub struct Freed(());
+
 /// Where an entry of a send queue stands. Good until it is retired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WqePos {
@@ -92,8 +97,9 @@ impl SqConsumer {
 
     /// Frees the oldest entry that was taken. Does nothing if none is.
     #[inline]
-    pub fn retire(&mut self) {
+    pub fn retire(&mut self) -> Freed {
         self.ring.retire();
+        Freed(())
     }
 
     /// Forgets all entries, taken or not, without completing them (the QP goes to RESET).
@@ -134,10 +140,11 @@ impl RqConsumer {
 
     /// Frees the oldest entry. Does nothing if there is none.
     #[inline]
-    pub fn pop(&mut self) {
+    pub fn pop(&mut self) -> Freed {
         if self.ring.take().is_some() {
             self.ring.retire();
         }
+        Freed(())
     }
 
     /// How many entries there are.
