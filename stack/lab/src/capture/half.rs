@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use xroce_wire::{NakCode, Operation, Packet, Psn, Syndrome};
 
 use super::diagnosis::Diagnosis;
+use super::psns::Psns;
 use super::trouble::Kind;
 use crate::words;
 
@@ -120,7 +121,7 @@ pub(super) struct Half {
     answers_captured: bool,
     /// PSN of the next new request packet.
     next: Option<Psn>,
-    requests: BTreeMap<u32, Request>,
+    requests: Psns<Request>,
     gaps: Vec<Gap>,
     replaced: Vec<Replaced>,
     /// Packets that came damaged, requests and responses: PSN and frame.
@@ -136,7 +137,7 @@ pub(super) struct Half {
     /// PSNs that are missing of READ responses.
     read_gaps: Vec<Gap>,
     /// READ and atomic response packets that were here: PSN and frame.
-    responses: BTreeMap<u32, u64>,
+    responses: Psns<u64>,
     /// A NAK has ended the connection.
     over: bool,
 }
@@ -148,7 +149,7 @@ impl Half {
             mtu,
             answers_captured,
             next: None,
-            requests: BTreeMap::new(),
+            requests: Psns::new(),
             gaps: Vec::new(),
             replaced: Vec::new(),
             damaged: [BTreeMap::new(), BTreeMap::new()],
@@ -159,7 +160,7 @@ impl Half {
             read_next: None,
             read_gaps: Vec::new(),
             last_ns: None,
-            responses: BTreeMap::new(),
+            responses: Psns::new(),
             over: false,
         }
     }
@@ -194,7 +195,7 @@ impl Half {
             seen.packet.ack_req() || matches!(seen.operation, Operation::ReadRequest) || seen.operation.is_atomic();
         let name = words::label(seen.packet.header_bytes());
         let (index, frame) = (seen.index, seen.frame);
-        let request = self.requests.entry(psn.value()).or_insert(Request {
+        let request = self.requests.entry(psn, || Request {
             index,
             frame,
             name,
@@ -239,7 +240,7 @@ impl Half {
                 false => " UC waits for nothing: the message is dropped.",
             };
             self.late(gap, seen, dropped, out);
-        } else if self.requests.contains_key(&psn.value()) {
+        } else if self.requests.get(psn).is_some() {
             let at_once = self.last_ns.is_some_and(|last| seen.time_ns - last <= AT_ONCE_NS);
             if at_once {
                 say_doubled(seen.index, seen.frame, psn, out);
@@ -250,7 +251,7 @@ impl Half {
     /// A PSN that lies behind what was sent before.
     fn old(&mut self, seen: &Seen<'_>, out: &mut Diagnosis) {
         let psn = seen.packet.psn();
-        let known = self.requests.contains_key(&psn.value());
+        let known = self.requests.get(psn).is_some();
         let expected = self.resending == Some(psn);
         let mut caused = expected
             || self.asks_again(seen, out)
@@ -321,22 +322,21 @@ impl Half {
         let told = gap.and_then(|gap| out.find(Kind::ReadGap, gap.index));
         if let Some(trouble) = told {
             trouble.text += &format!(" {who} asks {what} (frame {}).", seen.frame);
-            self.responses.split_off(&psn.value());
+            self.responses.forget_from(psn);
             return true;
         }
-        let why = match (self.responses.get(&psn.value()), self.damaged[1].get(&psn.value())) {
+        let why = match (self.responses.get(psn), self.damaged[1].get(&psn.value())) {
             (Some(frame), _) => format!("That response was here, as frame {frame}: lost behind this point."),
             (None, Some(frame)) => format!("That response was here, as frame {frame}, but damaged."),
             (None, None) => "That response was never here: lost before this point.".to_owned(),
         };
         out.say(Kind::ReadGap, seen.index, format!("{who} asks {what} (frame {}). {why}", seen.frame));
-        self.responses.split_off(&psn.value());
+        self.responses.forget_from(psn);
         true
     }
 
     fn inside_a_read(&self, psn: Psn) -> bool {
-        let before = self.requests.range(..psn.value()).next_back();
-        before.is_some_and(|(first, request)| psn.value() - first < request.psns)
+        self.requests.before(psn).is_some_and(|(behind, request)| behind < request.psns)
     }
 
     /// Whether something asked for the packet that comes again: a NAK, the end of an RNR wait, or an ACK timer.
@@ -357,7 +357,7 @@ impl Half {
         if silence < SILENCE_NS {
             return false;
         }
-        let times = self.requests.get(&psn.value()).map_or(0, |request| request.times);
+        let times = self.requests.get(psn).map_or(0, |request| request.times);
         let acked = self.acked.is_some_and(|acked| acked.distance_from(psn) >= 0);
         if !self.answers_captured {
             let text = format!(
@@ -484,7 +484,7 @@ impl Half {
         if seen.operation.is_read_response() {
             self.read_response(seen, out);
         } else if seen.operation == Operation::AtomicAcknowledge {
-            self.responses.insert(psn.value(), seen.frame);
+            self.responses.insert(psn, seen.frame);
         }
         match seen.packet.aeth().map(|aeth| aeth.syndrome) {
             Some(Syndrome::Nak(NakCode::PsnSequenceError)) => self.sequence_nak(seen, out),
@@ -546,14 +546,14 @@ impl Half {
         if let Some(at) = self.read_gaps.iter().position(|gap| gap.holds(psn)) {
             let gap = self.read_gaps.remove(at);
             self.read_gaps.extend(gap.without(psn));
-            self.responses.insert(psn.value(), seen.frame);
+            self.responses.insert(psn, seen.frame);
             return late_response(&gap, seen, out);
         }
-        let begins = seen.operation.begins_message() || self.requests.contains_key(&psn.value());
+        let begins = seen.operation.begins_message() || self.requests.get(psn).is_some();
         if let Some(expected) = self.read_next.filter(|expected| !begins && psn.distance_from(*expected) > 0) {
             self.read_gap(expected, seen, out);
         }
-        self.responses.insert(psn.value(), seen.frame);
+        self.responses.insert(psn, seen.frame);
         self.read_next = Some(psn.add(1)).filter(|_| !seen.operation.ends_message());
     }
 
@@ -561,7 +561,7 @@ impl Half {
         let gap =
             Gap { of: Of::New, first: expected, last: seen.packet.psn().sub(1), index: seen.index, frame: seen.frame };
         let (here, damaged) = (&self.responses, &self.damaged[1]);
-        if gap.psns().all(|psn| here.contains_key(&psn.value()) || damaged.contains_key(&psn.value())) {
+        if gap.psns().all(|psn| here.get(psn).is_some() || damaged.contains_key(&psn.value())) {
             return;
         }
         let (missing, are) = (range(gap.first, gap.last), are(gap.first, gap.last));
@@ -576,7 +576,7 @@ impl Half {
         let told =
             format!("{} expects PSN {} and says so: sequence NAK in frame {}.", self.names[1], psn.value(), seen.frame);
         let missing = self.gaps.iter().any(|gap| gap.of == Of::Again && gap.holds(psn));
-        let (kind, text) = match self.requests.get(&psn.value()).filter(|_| !missing) {
+        let (kind, text) = match self.requests.get(psn).filter(|_| !missing) {
             Some(request) if request.late => {
                 (Kind::SequenceNak, format!("{told} It came too late (frame {}).", request.frame))
             }
@@ -622,7 +622,7 @@ impl Half {
 
     /// The request with a PSN, in words.
     fn what(&self, psn: Psn) -> String {
-        match self.requests.get(&psn.value()) {
+        match self.requests.get(psn) {
             Some(request) => format!("frame {} ({})", request.frame, request.name),
             None => format!("PSN {}, which is not in the capture", psn.value()),
         }
@@ -636,9 +636,9 @@ impl Half {
         for gap in std::mem::take(&mut self.gaps) {
             self.lost_before(&gap, None, out);
         }
-        let unanswered = |psn: u32| self.acked.is_none_or(|acked| Psn::new(psn).distance_from(acked) > 0);
+        let unanswered = |psn: Psn| self.acked.is_none_or(|acked| psn.distance_from(acked) > 0);
         let waits = |request: &Request| request.wants_answer && self.answers_captured;
-        let open = || self.requests.iter().filter(|(psn, _)| unanswered(**psn));
+        let open = || self.requests.iter().filter(|(psn, _)| unanswered(*psn));
         if self.over || !open().any(|(_, request)| waits(request)) {
             return;
         }
@@ -648,9 +648,10 @@ impl Half {
             _ => (Kind::GivenUp, request.index, "Its requester gives up when retry_cnt is spent."),
         };
         let text = format!(
-            "PSN {psn} was sent {} and never answered: {}. {end}",
+            "PSN {} was sent {} and never answered: {}. {end}",
+            psn.value(),
             times(request.times),
-            self.what(Psn::new(*psn))
+            self.what(psn)
         );
         out.say(kind, index, text);
     }

@@ -7,6 +7,7 @@
 mod diagnosis;
 mod flows;
 mod half;
+mod psns;
 mod trouble;
 
 use std::net::IpAddr;

@@ -14,7 +14,10 @@ enum Point {
 
 /// The packets of a scenario as a capture at an end sees them.
 fn captured(name: &str, point: Point) -> Vec<Captured> {
-    let ladder = Scenario::find(name).expect("a scenario").run();
+    seen_at(point, &Scenario::find(name).expect("a scenario").run())
+}
+
+fn seen_at(point: Point, ladder: &Ladder) -> Vec<Captured> {
     let addresses = ladder.ends.each_ref().map(|end| end.address.parse::<IpAddr>().expect("an address"));
     let own = if point == Point::AtA { 0 } else { 1 };
     let mut packets = Vec::new();
@@ -350,4 +353,35 @@ fn a_resend_that_goes_on_after_a_silence_without_its_next_packet_is_no_timeout()
     packets[8..].iter_mut().for_each(|packet| packet.time_ns += 500_000);
     let found = findings(packets);
     assert!(found.iter().all(|f| !f.contains("silence")), "{found:#?}");
+}
+
+/// A text whose PSNs are so much further back.
+fn back(text: &str, by: u32) -> String {
+    let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    for i in 1..words.len() {
+        let psn = ["PSN", "PSNs"].contains(&&*words[i - 1]) || i > 2 && words[i - 1] == "to" && words[i - 3] == "PSNs";
+        let digits = words[i].bytes().take_while(u8::is_ascii_digit).count();
+        if let (true, Ok(n)) = (psn, words[i][..digits].parse::<u32>()) {
+            words[i] = format!("{}{}", n.wrapping_sub(by) & 0xFF_FFFF, &words[i][digits..]);
+        }
+    }
+    words.join(" ")
+}
+
+#[test]
+fn where_psns_wrap_makes_no_difference() {
+    for scenario in crate::SCENARIOS {
+        let plain = scenario.run_further(0);
+        let first = plain.packets.iter().find(|packet| packet.from == 0).map(|packet| &packet.sent).expect("a packet");
+        let psn = xroce_wire::dissect(first).packet.expect("a packet").psn();
+        for point in [Point::AtA, Point::AtB] {
+            let expected = findings(seen_at(point, &plain));
+            for before in 0..12 {
+                let by = xroce_wire::Psn::new(0).sub(psn.value() + before).value();
+                let found = findings(seen_at(point, &scenario.run_further(by)));
+                let found: Vec<String> = found.iter().map(|text| back(text, by)).collect();
+                assert_eq!(found, expected, "{}: {before} PSNs before 2^24", scenario.name);
+            }
+        }
+    }
 }

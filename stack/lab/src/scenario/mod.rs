@@ -66,6 +66,14 @@ impl Scenario {
         SCENARIOS.iter().find(|s| s.name == name).copied()
     }
 
+    /// Runs it without its words, with each first PSN so much further on.
+    #[cfg(test)]
+    pub(crate) fn run_further(&self, by: u32) -> Ladder {
+        let mut play = (self.play)();
+        play.setup.psns = play.setup.psns.map(|psn| xroce_wire::Psn::new(psn).add(by).value());
+        world::run(&play)
+    }
+
     /// Runs it.
     ///
     /// # Panics
