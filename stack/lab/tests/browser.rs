@@ -142,7 +142,15 @@ fn capture() -> Ladder {
         let [src, dst] =
             [packet.from, 1 - packet.from].map(|end| ladder.ends[end].address.parse().expect("an address"));
         let time_ns = i as i128 * 10_000;
-        Captured { frame: i as u64 + 101, interface: 0, time_ns, src, dst, bytes: packet.sent.clone() }
+        Captured {
+            frame: i as u64 + 101,
+            interface: 0,
+            time_ns,
+            src,
+            dst,
+            link: Vec::new(),
+            bytes: packet.sent.clone(),
+        }
     };
     let packets = ladder.packets.iter().enumerate().map(packet).collect();
     Capture::new(packets).ladder("captured", 0).expect("a conversation")

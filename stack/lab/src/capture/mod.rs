@@ -4,6 +4,7 @@
 //! A capture sees a packet once, so it leaves and arrives in the same instant; what the queue pairs were in the middle of is not
 //! known.
 
+mod copies;
 mod diagnosis;
 mod flows;
 mod half;
@@ -15,6 +16,7 @@ use std::net::IpAddr;
 pub(crate) use flows::request_key;
 
 use crate::ladder::{Effect, End, Fate, Finding, Ladder, Packet, Step, What};
+use copies::Copies;
 use diagnosis::Diagnosis;
 use flows::Pairing;
 
@@ -31,6 +33,8 @@ pub struct Captured {
     pub src: IpAddr,
     /// Destination address.
     pub dst: IpAddr,
+    /// The bytes before the IP header, as far as they are known: they may tell two places of one capture apart.
+    pub link: Vec<u8>,
     /// The packet from the IP header on, as far as it was captured; bytes behind its end do no harm.
     pub bytes: Vec<u8>,
 }
@@ -46,17 +50,16 @@ const LISTED_MAX: usize = 20;
 pub struct Capture {
     packets: Vec<Captured>,
     pairings: Vec<Pairing>,
-    /// Interfaces that are left out, since they saw the same packets.
-    other_interfaces: usize,
+    copies: Copies,
 }
 
 impl Capture {
-    /// Sorts packets to conversations. They are put in the order of time first.
+    /// Sorts packets to conversations. They are put in the order of time first, and copies from other places left out.
     pub fn new(mut packets: Vec<Captured>) -> Capture {
-        let other_interfaces = keep_one_interface(&mut packets);
         packets.sort_by_key(|packet| packet.time_ns);
+        let copies = copies::leave_out(&mut packets);
         let pairings = flows::conversations(&packets);
-        Capture { packets, pairings, other_interfaces }
+        Capture { packets, pairings, copies }
     }
 
     /// How many conversations there are.
@@ -120,8 +123,15 @@ impl Capture {
     fn about(&self, which: usize, pairing: &Pairing) -> Vec<String> {
         let n = pairing.packets.len();
         let mut about = vec![format!("{n} RoCE v2 packets between {}, as a capture saw them.", between(pairing))];
-        if self.other_interfaces > 0 {
-            about.push(format!("The file has them from {} places; these are from one.", self.other_interfaces + 1));
+        let Copies { interfaces, packets, times } = self.copies;
+        if interfaces > 0 {
+            about.push(format!("The file has them from {} places; these are from one.", interfaces + 1));
+        }
+        if packets > 0 {
+            about.push(format!(
+                "The file was captured at {times} places at once (tcpdump -i any, or captures merged into one): {packets} packets are copies of \
+                 others. Each is shown once, where it was seen first."
+            ));
         }
         if self.len() > 1 {
             let mut list = self.list();
@@ -164,24 +174,6 @@ impl Capture {
             states: [None, None],
         });
     }
-}
-
-/// Where several interfaces saw packets of the same addresses, only the one that saw most of them is kept: otherwise each packet
-/// would be there twice. Gives how many were left out.
-fn keep_one_interface(packets: &mut Vec<Captured>) -> usize {
-    let mut counts: Vec<(u32, (IpAddr, IpAddr), usize)> = Vec::new();
-    for packet in packets.iter() {
-        let path = (packet.src.min(packet.dst), packet.src.max(packet.dst));
-        match counts.iter_mut().find(|(interface, p, _)| *interface == packet.interface && *p == path) {
-            Some((.., n)) => *n += 1,
-            None => counts.push((packet.interface, path, 1)),
-        }
-    }
-    // Of equals the first to appear.
-    let best = |path: (IpAddr, IpAddr)| counts.iter().rev().filter(|c| c.1 == path).max_by_key(|c| c.2).map(|c| c.0);
-    packets.retain(|packet| best((packet.src.min(packet.dst), packet.src.max(packet.dst))) == Some(packet.interface));
-    let places = |path| counts.iter().filter(move |c| c.1 == path).count();
-    counts.iter().map(|c| places(c.1) - 1).max().unwrap_or(0)
 }
 
 fn end(name: &str, pairing: &Pairing, index: usize) -> End {
