@@ -69,7 +69,8 @@ fn cooked((interface, time, frame): &Frame) -> Frame {
     let leaves = u32::from(frame[11]) == interface + 1;
     let mut out = [&frame[12..14], &[0, 0], &(interface + 2).to_be_bytes()[..], &[0, 1]].concat();
     out.extend([if leaves { 4 } else { 0 }, 6]);
-    out.extend([&frame[6..12], &[0, 0], &frame[14..]].concat());
+    // Behind a short address is whatever was there.
+    out.extend([&frame[6..12], &(*time as u16).to_be_bytes(), &frame[14..]].concat());
     (*interface, *time, out)
 }
 

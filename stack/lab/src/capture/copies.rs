@@ -15,6 +15,8 @@ const PLACES_NS: i128 = 10_000_000;
 const AT_ONCE_NS: i128 = 20_000;
 /// Nobody captures at more places that look the same.
 const TIMES_MAX: usize = 4;
+/// Where places cannot be told apart, copies that come within this time are looked for in any case: no ACK timer is so short.
+const TOGETHER_NS: i128 = 200_000;
 /// Of fewer packets nobody can say that most have copies: where places can be told apart, and where not.
 const LEAST: [usize; 2] = [3, 8];
 
@@ -31,6 +33,8 @@ pub(super) struct Copies {
 
 /// Two addresses, the lower first.
 type Ends = (IpAddr, IpAddr);
+/// An interface and what it saw.
+type Seen<'a> = (u32, HashSet<&'a [u8]>);
 /// Indices of packets that may be one, in the order of time.
 type Group = Vec<usize>;
 
@@ -79,7 +83,7 @@ fn place(packet: &Captured) -> (u32, &[u8], Option<&u8>) {
 
 /// Where several interfaces saw the same packets, only the one that saw most of them is kept. Gives how many were left out.
 fn keep_one_interface(packets: &mut Vec<Captured>) -> usize {
-    let mut seen: HashMap<Ends, Vec<(u32, HashSet<&[u8]>)>> = HashMap::new();
+    let mut seen: HashMap<Ends, Vec<Seen<'_>>> = HashMap::new();
     for packet in packets.iter() {
         let interfaces = seen.entry(ends_of(packet)).or_default();
         let at = interfaces.iter().position(|(interface, _)| *interface == packet.interface).unwrap_or_else(|| {
@@ -176,7 +180,7 @@ fn by_time(packets: &[Captured], paths: &[&Vec<Group>]) -> (Vec<Vec<Group>>, i12
     let mut gaps: Vec<i128> = all().flat_map(|group| group.windows(2)).map(gap).collect();
     gaps.sort_unstable();
     let Some(usual_ns) = gaps.get(gaps.len() / 2).copied() else { return (Vec::new(), 0) };
-    let most_ns = (4 * usual_ns).clamp(AT_ONCE_NS, PLACES_NS);
+    let most_ns = (4 * usual_ns).clamp(TOGETHER_NS, PLACES_NS);
     let mut sizes: HashMap<usize, usize> = HashMap::new();
     for cluster in all().flat_map(|group| group.chunk_by(|a, b| gap(&[*a, *b]) <= most_ns)) {
         *sizes.entry(cluster.len()).or_insert(0) += 1;

@@ -41,6 +41,18 @@ pub fn inner(link: u32, frame: &[u8]) -> Inner {
     }
 }
 
+/// What of the header before IP tells one place of a capture from another: addresses, VLANs, and of cooked captures interface and
+/// direction. What lies behind a short address there was never written.
+pub fn place(link: u32, header: &[u8]) -> &[u8] {
+    let address_ends = |at: usize, len: Option<&u8>| at + usize::from(*len.unwrap_or(&0)).min(8);
+    let range = match link {
+        link_type::LINUX_SLL => 0..address_ends(6, header.get(5)),
+        link_type::LINUX_SLL2 => 4..address_ends(12, header.get(11)),
+        _ => 0..header.len(),
+    };
+    header.get(range).unwrap_or(header)
+}
+
 fn by_ethertype(frame: &[u8], mut at: usize) -> Inner {
     while let Some(kind) = ethertype(frame, at) {
         match kind {
@@ -94,6 +106,16 @@ mod tests {
         assert_eq!(inner(101, &[0x45]), Inner::Ip(0));
         assert_eq!(inner(228, &[]), Inner::Other);
         assert_eq!(inner(127, &sll), Inner::UnknownLink);
+    }
+
+    #[test]
+    fn of_a_cooked_header_what_was_never_written_says_nothing_of_the_place() {
+        let sll2 = [8, 0, 0, 0, 0, 0, 0, 17, 0, 1, 3, 6, 2, 0, 0, 0, 0, 1, 0xAB, 0xCD];
+        assert_eq!(place(276, &sll2), &sll2[4..18]);
+        let sll = [0, 4, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0xAB, 0xCD, 8, 0];
+        assert_eq!(place(113, &sll), &sll[..12]);
+        assert_eq!(place(1, &sll2), sll2);
+        assert_eq!(place(276, &sll2[..15]), &sll2[..15], "shorter than it says");
     }
 
     #[test]

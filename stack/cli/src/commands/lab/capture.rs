@@ -59,7 +59,7 @@ pub fn ladder(file: &Path, which: usize) -> Result<Ladder, FromError> {
             time_ns: frame.time_ns.unwrap_or(0),
             src: ends.src,
             dst: ends.dst,
-            link: frame.data[..at].to_vec(),
+            link: link::place(frame.link_type, &frame.data[..at]).to_vec(),
             bytes: bytes.to_vec(),
         });
     }
