@@ -32,7 +32,8 @@ use xroce_wire::Qpn;
 pub struct Budget {
     /// Frames taken from the port, and as many from the inner wire and from other shards.
     pub rx: usize,
-    /// Packets sent.
+    /// Packets sent. What is behind a lost packet in the same kick goes for nothing: the NAK is seen after it. The kernel takes 32
+    /// frames in one call (TX_BATCH_SIZE, net/xdp/xsk.c), so that longer kicks save nothing.
     pub tx: usize,
     /// Doorbells looked at.
     pub bells: usize,
@@ -42,7 +43,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { rx: 64, tx: 128, bells: 64, events: 64 }
+        Budget { rx: 64, tx: 32, bells: 64, events: 64 }
     }
 }
 
