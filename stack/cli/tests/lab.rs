@@ -98,7 +98,7 @@ fn a_packet_script_becomes_a_ladder_with_the_state_of_its_device() {
     assert!(text.code == Some(0) && text.out.contains("device: ACK timer expired: no retry left"), "{text:?}");
     let page = xroce(&["lab", "--from", path, "-o", "-"]);
     assert!(
-        page.code == Some(0) && page.out.contains("\"states\":[[") && page.out.contains(",null]"),
+        page.code == Some(0) && page.out.contains("\"states\":[[") && page.out.contains("],null]"),
         "{:?}",
         page.err
     );

@@ -5,13 +5,12 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use serde::Serialize;
 use xroce_wire::{Cover, Form, Opcode, Packet, Part, dissect, layout};
 
 use crate::describe;
 
 /// A header, the payload, the pad or the ICRC.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Header {
     /// Short name.
     pub name: &'static str,
@@ -22,7 +21,7 @@ pub struct Header {
 }
 
 /// A field of a header.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Field {
     /// Name, as the specification has it.
     pub name: &'static str,
@@ -30,12 +29,13 @@ pub struct Field {
     pub at: usize,
     /// Bits.
     pub bits: usize,
+    /// How the value is written.
+    pub form: Form,
     /// The value.
     pub value: String,
     /// What the value says; may be empty.
     pub says: String,
     /// What the field is for; may be empty.
-    #[serde(skip)]
     pub about: &'static str,
     /// `covered` or `masked` in the calculation of the ICRC, or `icrc`: the ICRC itself.
     pub cover: &'static str,
@@ -50,6 +50,7 @@ pub fn headers(bytes: &[u8]) -> Vec<Header> {
             name: part.name,
             at: part.at,
             bits: part.bits,
+            form: part.form,
             value: value(&part, bytes),
             says: says(&part, bytes, seen.packet.as_ref().ok()),
             about: about(&part),

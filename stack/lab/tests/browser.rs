@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use xroce_lab::capture::{Capture, Captured};
-use xroce_lab::ladder::Packet;
-use xroce_lab::{Ladder, SCENARIOS, Scenario, page};
+use xroce_lab::ladder::{self, Packet};
+use xroce_lab::{Ladder, SCENARIOS, Scenario, fields, page};
 use xroce_script::files;
 
 /// chromedriver, and a session with a browser that it started.
@@ -276,6 +276,51 @@ fn pages_work_in_a_browser() {
         assert_eq!(browser.step(), format!("step 1 of {steps}"), "{name}");
         let errors = browser.ask("POST", "/se/log", &json!({"type": "browser"}));
         assert_eq!(errors, json!([]), "{name}: the console is silent");
+        std::fs::remove_file(&file).expect("ours");
+    }
+}
+
+/// A packet as the page puts it together: its bytes, its headers, and what they say.
+fn taken_apart(bytes: &[u8]) -> Value {
+    let field = |f: &fields::Field| json!([f.name, f.at, f.bits, f.value, f.says, f.cover, f.about]);
+    let header = |h: &fields::Header| json!([h.name, h.title, h.fields.iter().map(field).collect::<Vec<_>>()]);
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    json!([hex, fields::headers(bytes).iter().map(header).collect::<Vec<_>>()])
+}
+
+#[test]
+fn a_page_puts_packets_together_from_what_it_holds_once() {
+    let browser = match Browser::start() {
+        Ok(browser) => browser,
+        Err(reason) => return println!("SKIP a_page_puts_packets_together_from_what_it_holds_once: {reason}"),
+    };
+    let mut cut = capture();
+    cut.packets.iter_mut().zip(20..).for_each(|(packet, len)| packet.sent.truncate(len));
+    let mut behind = capture();
+    behind.packets.iter_mut().for_each(|packet| packet.sent.extend([1, 2, 3]));
+    for ladder in SCENARIOS.iter().map(|scenario| scenario.run()).chain(scripts()).chain([cut, behind]) {
+        let file = opened(&browser, &ladder, "apart");
+        let view = "(index) => { const view = look(index); return [view.hex, view.headers.map((h) => [h.name, h.title, \
+                    h.fields.map((f) => [f.name, f.at, f.bits, f.value, f.says, f.cover, lab.glossary[h.name + '.' + f.name] || ''])])]; }";
+        let seen = browser.js(&format!("lab.packets.map((packet) => ({view})(packet.view))"));
+        for (index, packet) in ladder.packets.iter().enumerate() {
+            assert_eq!(seen[index], taken_apart(&packet.sent), "{} #{}", ladder.name, index + 1);
+        }
+        let times: Vec<String> = ladder.steps.iter().map(|step| ladder::time(step.at_ns)).collect();
+        assert_eq!(browser.js("lab.steps.map((step) => step.time)"), json!(times), "{}", ladder.name);
+        let lines = |state: &Option<ladder::State>| state.as_ref().map(ladder::state_lines);
+        let states: Vec<Value> = ladder.steps.iter().map(|step| json!(step.states.each_ref().map(lines))).collect();
+        let seen = browser.js("lab.steps.map((step) => step.states || [null, null])");
+        assert_eq!(seen, json!(states), "{}", ladder.name);
+        let words = |state: &Option<ladder::State>| {
+            let queue = |queue: &Vec<ladder::Request>| queue.iter().map(|r| r.progress.words()).collect::<Vec<_>>();
+            state.as_ref().map(|state| [queue(&state.sends), queue(&state.recvs)])
+        };
+        let requests: Vec<Value> = ladder.steps.iter().map(|step| json!(step.states.each_ref().map(words))).collect();
+        let seen = browser.js(
+            "lab.steps.map((step) => (step.requests || [null, null]).map((qs) => qs && qs.map((q) => q.map((line) => line[4]))))",
+        );
+        assert_eq!(seen, json!(requests), "{}", ladder.name);
         std::fs::remove_file(&file).expect("ours");
     }
 }

@@ -1,15 +1,12 @@
 //! The JSON inside a page: a ladder enters, what the script reads leaves. Names are a contract with `page.js`.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use xroce_wire::{Headers, Syndrome, dissect};
 
-use crate::fields::{self, Header};
-use crate::ladder::{
-    self, Effect, Fate, Ladder, Progress, Request, STATE_NAMES, Section, State, What, state_lines, time,
-};
+use crate::ladder::{self, Effect, Fate, Ladder, Progress, Request, STATE_NAMES, Section, State, What, state_lines};
 use crate::words;
+
+use super::views::Views;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -23,7 +20,8 @@ pub(super) struct Data<'a> {
     facts: &'a [(&'static str, String)],
     ends: Vec<End<'a>>,
     state_names: Vec<(&'static str, &'static str, &'static str)>,
-    glossary: BTreeMap<String, &'static str>,
+    #[serde(flatten)]
+    views: Views,
     packets: Vec<Packet>,
     steps: Vec<Step<'a>>,
 }
@@ -40,34 +38,35 @@ struct End<'a> {
 struct Packet {
     from: usize,
     name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     psn: Option<u32>,
+    #[serde(skip_serializing_if = "String::is_empty")]
     rest: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     nak: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     again: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     frame: Option<u64>,
     fate: &'static str,
-    #[serde(flatten)]
-    view: View,
+    view: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     flipped: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    arrived: Option<View>,
-}
-
-#[derive(Serialize)]
-struct View {
-    hex: String,
-    headers: Vec<Header>,
+    arrived: Option<usize>,
 }
 
 /// A work request: number, what it does, bytes, how it stands (as a class of the page), and in words.
 type Line = (u64, &'static str, u32, &'static str, String);
 
+/// Lines of a state: their numbers and what they say.
+type Lines = Vec<(usize, String)>;
+/// The send queue and the receive queue.
+type Queues = [Vec<Line>; 2];
+
 #[derive(Serialize)]
 struct Step<'a> {
     ns: u64,
-    time: String,
     end: usize,
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,14 +75,16 @@ struct Step<'a> {
     copy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     effects: Vec<Words>,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'a str>,
+    /// Of each end whose state is known, what is other than before.
     #[serde(skip_serializing_if = "Option::is_none")]
-    states: Option<[Option<[String; 17]>; 2]>,
-    /// Of each end whose state is known, the send queue and the receive queue.
+    states: Option<[Option<Lines>; 2]>,
+    /// Of each end, if they are other than before.
     #[serde(skip_serializing_if = "Option::is_none")]
-    requests: Option<[Option<[Vec<Line>; 2]>; 2]>,
+    requests: Option<[Option<Queues>; 2]>,
 }
 
 #[derive(Serialize)]
@@ -94,15 +95,11 @@ struct Words {
 
 impl<'a> Data<'a> {
     pub(super) fn new(ladder: &'a Ladder) -> Data<'a> {
-        let packets: Vec<Packet> = ladder.packets.iter().map(packet).collect();
-        let mut glossary = BTreeMap::new();
-        for header in packets.iter().flat_map(|p| &p.view.headers) {
-            for field in header.fields.iter().filter(|f| !f.about.is_empty()) {
-                glossary.insert(format!("{}.{}", header.name, field.name), field.about);
-            }
-        }
+        let mut views = Views::default();
+        let packets: Vec<Packet> = ladder.packets.iter().map(|p| packet(p, &mut views)).collect();
+        let mut before = Before::default();
         Data {
-            version: 1,
+            version: 2,
             name: &ladder.name,
             title: &ladder.title,
             about: &ladder.about,
@@ -114,9 +111,9 @@ impl<'a> Data<'a> {
                 .iter()
                 .map(|(section, name, about)| (section_name(*section), *name, *about))
                 .collect(),
-            glossary,
+            views,
             packets,
-            steps: ladder.steps.iter().map(step).collect(),
+            steps: ladder.steps.iter().map(|s| step(s, &mut before)).collect(),
         }
     }
 }
@@ -133,7 +130,7 @@ fn end(end: &ladder::End) -> End<'_> {
     End { name: &end.name, address: &end.address, qpn: end.qpn.map(|qpn| qpn.to_string()) }
 }
 
-fn packet(packet: &ladder::Packet) -> Packet {
+fn packet(packet: &ladder::Packet, views: &mut Views) -> Packet {
     let headers = dissect(&packet.sent).packet.ok().map(|p| Headers::parse(&p));
     let (name, rest) = words::name_and_rest(&packet.sent);
     let flipped = match packet.fate {
@@ -143,7 +140,7 @@ fn packet(packet: &ladder::Packet) -> Packet {
     let arrived = flipped.map(|bit| {
         let mut bytes = packet.sent.clone();
         bytes[bit / 8] ^= 0x80 >> (bit % 8);
-        view(&bytes)
+        views.add(&bytes)
     });
     Packet {
         from: packet.from,
@@ -160,17 +157,41 @@ fn packet(packet: &ladder::Packet) -> Packet {
             Fate::Corrupted(_) => "corrupted",
             Fate::Captured => "captured",
         },
-        view: view(&packet.sent),
+        view: views.add(&packet.sent),
         flipped,
         arrived,
     }
 }
 
-fn view(bytes: &[u8]) -> View {
-    View { hex: bytes.iter().map(|b| format!("{b:02x}")).collect(), headers: fields::headers(bytes) }
+/// What was said last of either end.
+#[derive(Default)]
+struct Before {
+    states: [Option<[String; 17]>; 2],
+    requests: [Option<Queues>; 2],
 }
 
-fn step(step: &ladder::Step) -> Step<'_> {
+impl Before {
+    /// The lines of an end's state that changed.
+    fn lines(&mut self, end: usize, state: &State) -> Lines {
+        let lines = state_lines(state);
+        let old = self.states[end].get_or_insert_default();
+        let changed = lines.iter().enumerate().filter(|(n, line)| old[*n] != **line);
+        let changed = changed.map(|(n, line)| (n, line.clone())).collect();
+        *old = lines;
+        changed
+    }
+
+    /// Its requests, if they changed.
+    fn queues(&mut self, end: usize, state: &State) -> Option<Queues> {
+        let queues = queues(state);
+        if self.requests[end].as_ref() == Some(&queues) {
+            return None;
+        }
+        self.requests[end].insert(queues).clone().into()
+    }
+}
+
+fn step<'a>(step: &'a ladder::Step, before: &mut Before) -> Step<'a> {
     let (kind, packet, copy, text) = match &step.what {
         What::Call(text) => ("call", None, false, Some(text.as_str())),
         What::Sent(packet) => ("sent", Some(*packet), false, None),
@@ -178,10 +199,11 @@ fn step(step: &ladder::Step) -> Step<'_> {
         What::Captured(packet) => ("captured", Some(*packet), false, None),
         What::Timer(text) => ("timer", None, false, Some(text.as_str())),
     };
-    let states = Some(step.states.each_ref()).filter(|states| states.iter().any(|state| state.is_some()));
+    let known = |end: usize| step.states[end].as_ref();
+    let states = [0, 1].map(|end| known(end).map(|state| before.lines(end, state)));
+    let requests = [0, 1].map(|end| known(end).and_then(|state| before.queues(end, state)));
     Step {
         ns: step.at_ns,
-        time: time(step.at_ns),
         end: step.end,
         kind,
         packet,
@@ -189,8 +211,8 @@ fn step(step: &ladder::Step) -> Step<'_> {
         text,
         effects: step.effects.iter().map(effect).collect(),
         note: step.note.as_deref(),
-        states: states.map(|states| states.map(|state| state.as_ref().map(state_lines))),
-        requests: states.map(|states| states.map(|state| state.as_ref().map(queues))),
+        states: Some(states).filter(|states| states.iter().any(Option::is_some)),
+        requests: Some(requests).filter(|requests| requests.iter().any(Option::is_some)),
     }
 }
 
@@ -208,7 +230,7 @@ fn effect(effect: &Effect) -> Words {
     Words { kind, text: effect.words() }
 }
 
-fn queues(state: &State) -> [Vec<Line>; 2] {
+fn queues(state: &State) -> Queues {
     [&state.sends, &state.recvs].map(|queue| queue.iter().map(line).collect())
 }
 

@@ -4,6 +4,7 @@
 //! as JSON inside the page.
 
 mod data;
+mod views;
 
 use std::fmt::Write;
 
@@ -63,7 +64,7 @@ mod tests {
         ladder.about.push("</script><script>alert(1)</script>".into());
         let page = page(&ladder).unwrap();
         assert!(!page.contains("</title><b>") && !page.contains("<script>alert"), "markup got through");
-        assert_eq!(page.matches("\"version\":1").count(), 1, "the data stands once");
+        assert_eq!(page.matches("\"version\":2").count(), 1, "the data stands once");
         assert_eq!(page.matches("</script>").count(), 2, "that of the data, and that of the code");
     }
 }

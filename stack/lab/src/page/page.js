@@ -17,6 +17,72 @@ function svg(name, attributes = {}, text) {
   return node;
 }
 
+// ---- what the page holds only once ----
+/// A time as people read it: microseconds with three digits behind the point.
+function time(ns) {
+  return Math.floor(ns / 1000).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f") + "." + String(ns % 1000).padStart(3, "0");
+}
+function bytesOf(base64) { return Uint8Array.from(atob(base64), (c) => c.charCodeAt(0)); }
+function hexOf(bytes) { return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(""); }
+
+/// Each step has what is other than before: complete it.
+{
+  const states = [null, null], requests = [null, null];
+  for (const step of lab.steps) {
+    step.time = time(step.ns);
+    step.effects ??= [];
+    if (!step.states) continue;
+    step.states.forEach((lines, end) => {
+      if (!lines) return;
+      states[end] = (states[end] || lab.stateNames.map(() => "")).slice();
+      for (const [line, text] of lines) states[end][line] = text;
+      if (step.requests && step.requests[end]) requests[end] = step.requests[end];
+    });
+    const known = step.states.map((lines) => lines !== null);
+    step.states = states.map((state, end) => known[end] ? state : null);
+    step.requests = requests.map((queues, end) => known[end] ? queues : null);
+  }
+}
+
+/// A packet taken apart: its bytes in hexadecimal, and its headers with fields, values and what they say.
+const views = new Map();
+function look(index) {
+  if (!views.has(index)) views.set(index, takeApart(...lab.views[index]));
+  return views.get(index);
+}
+function takeApart(layout, base64, payload, own) {
+  const shapes = lab.layouts[layout].map((shape) => lab.shapes[shape]);
+  let bytes = bytesOf(base64);
+  if (payload !== null) {
+    let at = 0;
+    for (const [name, , fields] of shapes) {
+      if (name === "Payload") break;
+      for (const [, bits] of fields) at += bits;
+    }
+    const data = bytesOf(lab.payloads[payload]);
+    bytes = Uint8Array.from([...bytes.subarray(0, at / 8), ...data, ...bytes.subarray(at / 8)]);
+  }
+  let at = 0, id = 0;
+  const headers = shapes.map(([header, title, places]) => ({ name: header, title, fields: places.map(([name, bits, form, cover]) => {
+    const value = written(bytes, at, bits, form[0]), known = lab.says[`${header}.${name}`] || {};
+    const says = own[id++] ?? (form[1] ? written(bytes, at, bits, form[1]) : known[value] ?? known[""] ?? "");
+    at += bits;
+    return { name, at: at - bits, bits, value, says, cover };
+  }) }));
+  return { hex: hexOf(bytes), headers };
+}
+
+/// A value: decimal, hexadecimal, an address, or so many bytes.
+function written(bytes, at, bits, form) {
+  if (form === "b") return `${bits / 8} B`;
+  const first = at >> 3, end = (at + bits + 7) >> 3;
+  if (end > bytes.length) return "cut off";
+  const octets = hexOf(bytes.subarray(first, end));
+  if (form === "a") return lab.addresses[octets] ?? "";
+  const value = BigInt.asUintN(bits, BigInt("0x" + octets) >> BigInt(end * 8 - at - bits));
+  return form === "x" ? "0x" + value.toString(16).padStart(Math.ceil(bits / 4), "0") : value.toString();
+}
+
 // ---- the steps that belong to a packet ----
 lab.packets.forEach((packet) => { packet.arrivals = []; });
 lab.steps.forEach((step, index) => {
@@ -186,7 +252,7 @@ function drawRow(bands, texts, row, at, width) {
 function number(packet) { return lab.packets[packet].frame ?? packet + 1; }
 
 /// A malformed packet has none.
-function psn(packet) { return packet.psn === null ? "" : ` PSN ${packet.psn}`; }
+function psn(packet) { return packet.psn === undefined ? "" : ` PSN ${packet.psn}`; }
 
 /// What a packet is called, at the rail it leaves.
 function label(g, row, at) {
@@ -307,16 +373,16 @@ function showPacket(step) {
   $("packet").hidden = step.packet === undefined;
   if (step.packet === undefined) { shown = ""; return; }
   const packet = lab.packets[step.packet];
-  const view = step.kind === "arrived" && packet.arrived ? packet.arrived : packet;
-  const key = `${step.packet} ${view === packet}`;
+  const arrived = step.kind === "arrived" && packet.arrived !== undefined, view = look(arrived ? packet.arrived : packet.view);
+  const key = `${step.packet} ${arrived}`;
   if (key === shown) return;
   shown = key;
   const other = lab.ends[1 - packet.from].name, bytes = view.hex.length / 2;
   $("packetname").textContent = `#${number(step.packet)} ${packet.name}${psn(packet)}`;
-  const fate = { lost: "lost on the way", corrupted: view === packet ? "as it was sent; a bit is flipped on the way" : "as it arrived: one bit is flipped", doubled: "doubled on the way" }[packet.fate];
+  const fate = { lost: "lost on the way", corrupted: arrived ? "as it arrived: one bit is flipped" : "as it was sent; a bit is flipped on the way", doubled: "doubled on the way" }[packet.fate];
   $("packetfate").replaceChildren(`${lab.ends[packet.from].name} → ${other}, ${bytes} bytes from the IP header on${packet.frame ? `, frame ${packet.frame} of the file` : ""}`, ...(fate ? [" · ", el("b", {}, fate)] : []));
   fields(view);
-  hex(view, packet);
+  hex(view, arrived ? packet.flipped : undefined);
   $("fieldabout").textContent = "";
 }
 
@@ -337,7 +403,7 @@ function fields(view) {
   }
 }
 
-function hex(view, packet) {
+function hex(view, bit) {
   const flat = view.headers.flatMap((header) => header.fields.map((field, n) => ({ ...field, header: header.name, first: n === 0 })));
   const of = (byte) => flat.map((field, id) => [field, id]).filter(([f]) => f.at < byte * 8 + 8 && f.at + f.bits > byte * 8);
   $("bytes").replaceChildren();
@@ -347,7 +413,7 @@ function hex(view, packet) {
     for (let byte = start; byte < Math.min(count, start + 16); byte++) {
       const ids = of(byte), cover = ids.some(([f]) => f.cover === "masked") ? "masked" : ids.length ? ids[0][0].cover : "";
       const begins = ids.some(([f]) => f.first && f.at === byte * 8);
-      const flipped = packet.flipped !== undefined && view !== packet && packet.flipped >> 3 === byte;
+      const flipped = bit !== undefined && bit >> 3 === byte;
       const cell = el("span", { class: `by ${cover}${begins ? " head" : ""}${flipped ? " flipped" : ""}`, "data-byte": byte }, view.hex.slice(byte * 2, byte * 2 + 2));
       cell.addEventListener("mouseenter", () => light(view, ids.map(([, id]) => id), byte));
       cell.addEventListener("mouseleave", () => light(view, -1));
