@@ -194,10 +194,31 @@ fn bytes_of(base64: &str) -> Vec<u8> {
     out
 }
 
-/// The text of a PDF, where pdftotext (poppler-utils) is installed.
-fn text_of(pdf: &Path) -> Option<String> {
-    let out = Command::new("pdftotext").args(["-raw".as_ref(), pdf.as_os_str(), "-".as_ref()]).output().ok()?;
+/// The text of the first pages of a PDF, where pdftotext (poppler-utils) is installed.
+fn text_of(pdf: &Path, pages: &str) -> Option<String> {
+    let out = Command::new("pdftotext")
+        .args(["-raw".as_ref(), "-l".as_ref(), pages.as_ref(), pdf.as_os_str(), "-".as_ref()])
+        .output()
+        .ok()?;
     out.status.success().then(|| String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// What is printed of a ladder: its first page, and all.
+fn whole(ladder: &Ladder, first: &str, text: &str) {
+    let name = &ladder.name;
+    assert!(!text.contains("step 1 of"), "{name}: what only a screen needs");
+    assert!(ladder.findings.is_empty() || text.contains("WHAT WENT WRONG"), "{name}: {text}");
+    assert!(first.contains(&format!("#{} ", ladder.number(0))), "{name}: the ladder begins on the first page: {first}");
+    for index in 0..ladder.packets.len() {
+        // In a row that is cut it would be on two pages.
+        let label = format!("#{} ", ladder.number(index));
+        let times = text.lines().filter(|line| line.starts_with(&label) && !line.ends_with("arrives")).count();
+        assert_eq!(times, 1, "{name}: {label} in {text}");
+    }
+    let times: Vec<String> =
+        ladder.steps.iter().map(|step| ladder::time(step.at_ns).replace('\u{202f}', " ")).collect();
+    let missing = times.iter().find(|time| !text.lines().any(|line| line.starts_with(&**time)));
+    assert_eq!(missing, None, "{name}: times: {text}");
 }
 
 #[test]
@@ -215,24 +236,36 @@ fn a_page_prints_whole() {
         assert!(count >= pages, "{}: {count} pages", ladder.name);
         let printed = file.with_extension("pdf");
         std::fs::write(&printed, &pdf).expect("a scratch file");
-        match text_of(&printed) {
-            Some(text) => {
-                // The last packet is there, and what only a screen needs is not.
-                let last = format!("#{} ", ladder.number(ladder.packets.len() - 1));
-                assert!(text.contains(&last) && !text.contains("step 1 of"), "{}: {text}", ladder.name);
-                assert!(ladder.findings.is_empty() || text.contains("WHAT WENT WRONG"), "{}: {text}", ladder.name);
-            }
+        match text_of(&printed, "1").zip(text_of(&printed, "9999")) {
+            Some((first, text)) => whole(&ladder, &first, &text),
             None => println!("SKIP a_page_prints_whole, its text: no pdftotext (poppler-utils)"),
         }
-        // Nothing is cut off at the right: each label ends inside the ladder.
+        // Nothing is cut off: each text lies inside the row that it belongs to. A line of text is higher than its letters.
         let wide = json!({"cmd": "Emulation.setEmulatedMedia", "params": {"media": "print"}});
         browser.ask("POST", "/goog/cdp/execute", &wide);
-        let out = "[...document.querySelectorAll('#ladder text')].filter(t => t.getBoundingClientRect().right > \
-                   document.getElementById('ladder').getBoundingClientRect().right + 1).length";
-        assert_eq!(browser.js(out), 0, "{}: texts that leave the paper", ladder.name);
+        browser.js("dispatchEvent(new Event('beforeprint'))");
+        assert_eq!(
+            browser.js("document.querySelectorAll('#paper tbody tr').length"),
+            ladder.steps.len(),
+            "{}",
+            ladder.name
+        );
+        let out = "[...document.querySelectorAll('#paper text')].filter(t => { \
+                   const a = t.getBoundingClientRect(), b = t.ownerSVGElement.getBoundingClientRect(); \
+                   return a.right > b.right + 1 || a.left < b.left - 1 || a.bottom > b.bottom + 4 || a.top < b.top - 4; \
+                   }).map(t => t.textContent)";
+        assert_eq!(browser.js(out), json!([]), "{}: texts that leave the paper", ladder.name);
         assert_eq!(browser.js("getComputedStyle(document.querySelector('.bar')).display"), "none", "{}", ladder.name);
-        let shown = "[...document.querySelectorAll('#ladder .later')].every(g => getComputedStyle(g).opacity === '1')";
-        assert_eq!(browser.js(shown), true, "{}: what comes later is as black as the rest", ladder.name);
+        let cut = "[...document.querySelectorAll('#paper tr')].filter(r => getComputedStyle(r).breakInside !== 'avoid').length";
+        assert_eq!(browser.js(cut), 0, "{}: rows that a page may end in", ladder.name);
+        assert_eq!(browser.js("document.querySelectorAll('#paper .later').length"), 0, "{}: all is black", ladder.name);
+        browser.js("dispatchEvent(new Event('afterprint'))");
+        assert_eq!(
+            browser.js("document.querySelectorAll('#paper *').length"),
+            0,
+            "{}: afterwards it is gone",
+            ladder.name
+        );
         browser.ask(
             "POST",
             "/goog/cdp/execute",
@@ -261,6 +294,12 @@ fn pages_work_in_a_browser() {
             ladder.packets.len(),
             "{name}: packets"
         );
+        // No line runs between the letters of a label: what lies under it is as wide as it is.
+        let bare = "[...document.querySelectorAll('#ladder .label')].filter(t => { const under = t.previousElementSibling; \
+                    const wide = (e) => e.getBoundingClientRect().width; \
+                    return !under || !under.matches('.under') || wide(under) < wide(t) - 6 || wide(under) > wide(t) + 12; \
+                    }).map(t => t.textContent)";
+        assert_eq!(browser.js(bare), json!([]), "{name}: labels that lines run through");
         let steps = ladder.steps.len();
         assert_eq!(browser.js("document.querySelectorAll('#ladder text.time').length"), steps, "{name}: steps");
         assert_eq!(browser.step(), format!("step 1 of {steps}"), "{name}");

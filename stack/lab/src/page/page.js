@@ -95,7 +95,7 @@ const noted = lab.steps.map((step, index) => (step.note ? index : -1)).filter((i
 const LINE = 17, ROW = 29, GAP = 30, GAP_NS = 100000, TOP = 62;
 // The column of times is as wide as the longest of them.
 const TIME = Math.max(76, 4 + 7.3 * Math.max(...lab.steps.map((step) => step.time.length)));
-let rows = [], shapes = [];
+let shapes = [];
 
 /// Room beside the rail of an end: for its address, which stands over the rail, and for the longest of what stands beside it.
 function side(end, width) {
@@ -107,12 +107,12 @@ function where(end) {
   return address + (qpn ? "  QP " + qpn : "");
 }
 
-function layout(width) {
-  // Columns: time, what happens at A, the wire, what happens at B. On paper and small screens the wire may have too little.
+function layout(width, paper) {
+  // Columns: time, what happens at A, the wire, what happens at B. On small screens the wire may have too little.
   const wide = [TIME + 10 + side(0, width), width - side(1, width)];
-  const narrow = width < 600 || width < 720 && wide[1] - wide[0] < 320;
+  const narrow = !paper && (width < 600 || width < 720 && wide[1] - wide[0] < 320);
   const [left, right] = narrow ? [14, width - 14] : wide;
-  const rooms = (narrow ? [right - left - 16, right - left - 16] : [left - TIME - 36, width - right - 16]).map((room) => Math.floor(room / 7.55));
+  const rooms = (narrow ? [right - left - 16, right - left - 16] : [left - TIME - 44, width - right - 16]).map((room) => Math.floor(room / 7.55));
   return { narrow, left, right, rooms };
 }
 
@@ -139,14 +139,13 @@ function wrap(lines, room) {
   return out;
 }
 
-function draw() {
-  const root = $("ladder"), width = root.parentElement.clientWidth, at = layout(width);
-  root.replaceChildren();
-  let y = TOP;
+/// Where each step stands, where time is left out, and where it ends.
+function place(at) {
   const gaps = [];
-  rows = lab.steps.map((step, index) => {
+  let y = TOP;
+  const rows = lab.steps.map((step, index) => {
     const before = index ? lab.steps[index - 1].ns : step.ns;
-    if (step.ns - before >= GAP_NS) { gaps.push([y, step.ns - before]); y += GAP; }
+    if (step.ns - before >= GAP_NS) { gaps.push({ top: y, ns: step.ns - before, index }); y += GAP; }
     const lines = wrap(beside(step), at.rooms[step.end]);
     const isPacket = step.kind === "sent" || step.kind === "captured";
     const height = at.narrow ? (isPacket ? ROW : 0) + Math.max(lines.length * LINE, isPacket ? 0 : ROW - LINE + lines.length * LINE)
@@ -155,39 +154,82 @@ function draw() {
     y += height;
     return row;
   });
-  const bottom = y + 14;
+  return { rows, gaps, bottom: y + 14 };
+}
+
+/// Names and addresses over the rails.
+function heads(parent, at, width) {
+  lab.ends.forEach((end, index) => {
+    const x = at.narrow ? (index ? width - 2 : 2) : (index ? at.right : at.left), anchor = at.narrow ? (index ? "end" : "start") : "middle";
+    parent.append(svg("text", { x, y: 20, "text-anchor": anchor, class: "head" }, end.name));
+    parent.append(svg("text", { x, y: 38, "text-anchor": anchor, class: "sub" }, at.narrow ? end.address : where(index)));
+  });
+  if (!at.narrow) parent.append(svg("text", { x: TIME, y: 38, "text-anchor": "end", class: "sub" }, "µs"));
+}
+
+/// Both rails from one height to another, dotted where time is left out.
+function rails(parent, at, from, to, broken) {
+  for (const x of [at.left, at.right]) parent.append(svg("line", { x1: x, x2: x, y1: from, y2: to, class: broken ? "rail broken" : "rail" }));
+}
+function passes(parent, at, { top, ns }) {
+  rails(parent, at, top, top + GAP, true);
+  const g = svg("g", { class: "gap" });
+  g.append(svg("text", { x: (at.left + at.right) / 2, y: top + GAP / 2 + 4, "text-anchor": "middle" }, `${span(ns)} pass`));
+  parent.append(g);
+}
+
+function draw() {
+  const root = $("ladder"), width = root.parentElement.clientWidth, at = layout(width), { rows, gaps, bottom } = place(at);
+  root.replaceChildren();
   root.setAttribute("viewBox", `0 0 ${width} ${bottom}`);
   root.setAttribute("height", bottom);
   root.setAttribute("aria-label", `${lab.title}: ${lab.packets.length} packets, ${lab.steps.length} steps`);
 
   const bands = svg("g"), lines = svg("g"), texts = svg("g");
   root.append(bands, lines, texts);
-  const heads = lab.ends.map((end, index) => {
-    const x = index ? at.right : at.left, anchor = at.narrow ? (index ? "end" : "start") : "middle";
-    const px = at.narrow ? (index ? width - 2 : 2) : x;
-    texts.append(svg("text", { x: px, y: 20, "text-anchor": anchor, class: "head" }, end.name));
-    texts.append(svg("text", { x: px, y: 38, "text-anchor": anchor, class: "sub" }, at.narrow ? end.address : where(index)));
-    return x;
-  });
-  if (!at.narrow) texts.append(svg("text", { x: TIME, y: 38, "text-anchor": "end", class: "sub" }, "µs"));
-  // Rails, dotted where time is left out.
-  for (const x of heads) {
-    let from = TOP - 12;
-    for (const [top] of gaps) {
-      lines.append(svg("line", { x1: x, x2: x, y1: from, y2: top, class: "rail" }));
-      lines.append(svg("line", { x1: x, x2: x, y1: top, y2: top + GAP, class: "rail broken" }));
-      from = top + GAP;
-    }
-    lines.append(svg("line", { x1: x, x2: x, y1: from, y2: bottom - 4, class: "rail" }));
+  heads(texts, at, width);
+  let from = TOP - 12;
+  for (const gap of gaps) {
+    rails(lines, at, from, gap.top);
+    passes(lines, at, gap);
+    from = gap.top + GAP;
   }
-  for (const [top, ns] of gaps) {
-    const g = svg("g", { class: "gap" });
-    g.append(svg("text", { x: (at.left + at.right) / 2, y: top + GAP / 2 + 4, "text-anchor": "middle" }, `${span(ns)} pass`));
-    texts.append(g);
-  }
-  shapes = lab.packets.map((packet, index) => arrows(lines, packet, index, at));
+  rails(lines, at, from, bottom - 4);
+  shapes = lab.packets.map((packet, index) => arrows(lines, rows, packet, at));
   for (const row of rows) drawRow(bands, texts, row, at, width);
   show();
+}
+
+// ---- on paper ----
+/// As wide as the longest label needs, so far as it stays readable.
+function paperWidth() {
+  const text = (packet, index) => `#${number(index)} ${packet.name}${psn(packet)} ${packet.rest || ""}${packet.again ? " again" : ""} corrupted`;
+  const need = Math.max(260, 7.55 * Math.max(0, ...lab.packets.map((packet, index) => text(packet, index).length)));
+  const at = layout(720, true);
+  return Math.min(1000, Math.max(720, 720 + need - (at.right - at.left)));
+}
+
+/// The ladder row by row, so that no page ends inside one, under a heading that each page repeats.
+function paper() {
+  if ($("paper").children.length) return;
+  const width = paperWidth(), at = layout(width, true), { rows, gaps, bottom } = place(at);
+  const slice = (top, end) => svg("svg", { class: "drawn", viewBox: `0 ${top} ${width} ${end - top}` });
+  const head = slice(0, TOP - 12), body = el("tbody");
+  heads(head, at, width);
+  const flights = lab.packets.flatMap((packet) => arrows(svg("g"), rows, packet, at));
+  let top = TOP - 12;
+  for (const row of rows) {
+    const last = row.index === rows.length - 1, end = last ? bottom : row.top + row.height, part = slice(top, end);
+    const gap = gaps.find(({ index }) => index === row.index), lines = svg("g");
+    rails(lines, at, top, gap ? gap.top : end);
+    if (gap) { passes(lines, at, gap); rails(lines, at, gap.top + GAP, end); }
+    for (const { g, top: from, bottom: to } of flights) if (from <= end && to >= top) lines.append(g.cloneNode(true));
+    part.append(lines);
+    drawRow(svg("g"), part, row, at, width);
+    body.append(el("tr", {}, el("td", {}, part)));
+    top = end;
+  }
+  $("paper").append(el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, head))), body));
 }
 
 function span(ns) {
@@ -195,7 +237,7 @@ function span(ns) {
 }
 
 /// The lines of one packet: one to each arrival, or a stump to where it is lost.
-function arrows(parent, packet, index, at) {
+function arrows(parent, rows, packet, at) {
   const from = packet.from ? at.right : at.left, to = packet.from ? at.left : at.right;
   const start = rows[packet.sentAt].y, group = [];
   const kind = `e${packet.from}${packet.nak ? " nak" : ""}${["lost", "corrupted"].includes(packet.fate) ? " harmed" : ""}`;
@@ -213,7 +255,7 @@ function arrows(parent, packet, index, at) {
       g.append(svg("path", { d: `M${mx - 9} ${my + 4}l5 -10l4 14l5 -10`, class: "line", style: "stroke-width:2.4" }));
     }
     parent.append(g);
-    group.push({ g, from: packet.sentAt, to: step });
+    group.push({ g, from: packet.sentAt, to: step, top: start - 14, bottom: y2 + 14 });
   };
   if (packet.fate === "captured") one(to, start, packet.sentAt, false);
   packet.arrivals.forEach((step) => one(to, rows[step].y, step, false));
@@ -269,7 +311,9 @@ function label(g, row, at) {
   // What went wrong speaks of frames.
   if (at.narrow && !packet.frame) bits.splice(0, 1);
   for (const [words, kind] of bits) text.append(svg("tspan", { class: kind }, words));
-  g.append(text);
+  // No line of another packet runs between the letters.
+  const wide = bits.reduce((sum, [words]) => sum + words.length, 0) * 7.55, x = right ? at.right - 12 - wide : at.left + 12;
+  g.append(svg("rect", { x: x - 2, y: text.getAttribute("y") - 9.5, width: wide + 3, height: 12, class: "under" }), text);
 }
 
 // ---- stepping ----
@@ -492,6 +536,8 @@ function begin() {
   const follow = () => { document.documentElement.dataset.theme = dark.matches ? "dark" : "light"; };
   follow();
   dark.addEventListener("change", follow);
+  addEventListener("beforeprint", paper);
+  addEventListener("afterprint", () => $("paper").replaceChildren());
   let width = 0;
   new ResizeObserver(() => {
     const wide = $("ladder").parentElement.clientWidth;
