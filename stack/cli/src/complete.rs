@@ -3,16 +3,19 @@
 //! In: [`VARIABLE`] in the environment, and behind `--` the words so far. Out: the words that may stand here, or, without words,
 //! the script that makes a shell ask (`xroce completions`).
 
+mod bash;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
 
 use clap::{Command, CommandFactory};
-use clap_complete::env::{CompleteEnv, Shells};
+use clap_complete::env::{CompleteEnv, Elvish, Fish, Powershell, Shells, Zsh};
 use clap_complete::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
 use xroce::stat::{Which, endpoints};
 
 use crate::Cli;
+use bash::Bash;
 
 /// Set to a shell's name by the scripts. Of our own: a `COMPLETE` that is meant for others shall not change what we do.
 const VARIABLE: &str = "XROCE_COMPLETE";
@@ -21,11 +24,11 @@ const VARIABLE: &str = "XROCE_COMPLETE";
 const PROGRAM: &str = "xroce";
 
 /// The shells that there are scripts for.
-pub const SHELLS: Shells<'static> = Shells::builtins();
+pub const SHELLS: Shells<'static> = Shells(&[&Bash, &Elvish, &Fish, &Powershell, &Zsh]);
 
 /// Answers a shell and ends the process, if it was a shell that asked.
 pub fn answer() {
-    CompleteEnv::with_factory(Cli::command).var(VARIABLE).bin(PROGRAM).completer(PROGRAM).complete();
+    CompleteEnv::with_factory(Cli::command).shells(SHELLS).var(VARIABLE).bin(PROGRAM).completer(PROGRAM).complete();
 }
 
 /// The script for the one of [`SHELLS`] with this name.

@@ -8,14 +8,26 @@ use std::process::Command;
 
 use ends::xroce;
 
-/// What bash offers for the last of `words`, by the function that the script registers.
+/// What bash offers for the last of `words`, by the function that the script registers. Bash takes `=` and `:` for the end of a word: what is
+/// offered stands in place of what is behind them.
 fn bash(words: &[&str]) -> Vec<String> {
     let asked = r#"
         source <(xroce completions bash) || exit
-        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9
+        COMP_LINE=$* COMP_POINT=${#COMP_LINE} COMP_WORDS=() COMP_TYPE=9
+        for word; do
+            while [[ $word =~ ^([^=:]*)([=:]+)(.*)$ ]]; do
+                [[ -z ${BASH_REMATCH[1]} ]] || COMP_WORDS+=("${BASH_REMATCH[1]}")
+                COMP_WORDS+=("${BASH_REMATCH[2]}") word=${BASH_REMATCH[3]}
+                [[ -n $word ]] || continue 2
+            done
+            COMP_WORDS+=("$word")
+        done
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        current=${COMP_WORDS[COMP_CWORD]}
+        [[ ! $current =~ ^[=:]+$ ]] || current=
         registered=$(complete -p xroce) || exit
         [[ $registered =~ -F\ ([^ ]+) ]] || exit
-        "${BASH_REMATCH[1]}" xroce "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        "${BASH_REMATCH[1]}" xroce "$current" "${COMP_WORDS[COMP_CWORD - 1]}"
         printf '%s\n' "${COMPREPLY[@]}"
     "#;
     let bin = Path::new(env!("CARGO_BIN_EXE_xroce")).parent().expect("a directory").display().to_string();
@@ -64,7 +76,11 @@ fn bash_completes_values() {
     offers(&["stat", "q"], &["qp"]);
     offers(&["completions", "z"], &["zsh"]);
     offers(&["--log", "de"], &["debug"]);
-    offers(&["doctor", "--log", "warn,xroce::qp=t"], &["warn,xroce::qp=trace"]);
+    offers(&["doctor", "--log", "warn,xroce::qp=t"], &["trace"]);
+    offers(&["rc_pingpong", "--log=de"], &["debug"]);
+    assert_eq!(bash(&["rc_pingpong", "--log="]).len(), 7);
+    offers(&["perf", "send_bw", "--progress=s"], &["spin"]);
+    offers(&["lab", "--text", "--conversation=2", "psn"], &["psn-wrap"]);
     offers(&["rc_pingpong", "--user", "nob"], &["nobody"]);
     offers(&["decode", "t"], &["talk.pcapng"]);
     offers(&["man", "uc"], &["uc_pingpong"]);
