@@ -135,9 +135,11 @@ pub(super) fn send(words: &mut Words<'_>) -> Result<PostSend> {
 fn send_field(post: &mut PostSend, line: &Line<'_>, field: Word<'_>, value: Word<'_>) -> Result<()> {
     match field.text {
         "inline" => {
-            post.inline = Some(match value.text.starts_with("pat(") {
-                true => Data::Pattern(0).bytes(line.at_most(value.from(4).to(value.text.len() - 5), 8192)? as usize),
-                false => {
+            post.inline = Some(match value.text.strip_prefix("pat(").and_then(|rest| rest.strip_suffix(')')) {
+                Some(len) => {
+                    Data::Pattern(0).bytes(line.at_most(value.from("pat(".len()).to(len.len()), 8192)? as usize)
+                }
+                None => {
                     let data = line.data(value)?;
                     data.bytes(data.own_len().unwrap_or(0))
                 }
