@@ -42,8 +42,12 @@ struct Request {
     psns: u32,
     wants_answer: bool,
     times: u32,
+    /// The frame in which it came last.
+    last_frame: u64,
     /// It came behind later ones.
     late: bool,
+    /// It came while one before it was missing, so that the responder did not take it.
+    early: bool,
 }
 
 /// Of what PSNs are missing.
@@ -195,6 +199,7 @@ impl Half {
             seen.packet.ack_req() || matches!(seen.operation, Operation::ReadRequest) || seen.operation.is_atomic();
         let name = words::label(seen.packet.header_bytes());
         let (index, frame) = (seen.index, seen.frame);
+        let early = !seen.uc && self.gaps.iter().any(|gap| psn.distance_from(gap.last) > 0);
         let request = self.requests.entry(psn, || Request {
             index,
             frame,
@@ -202,9 +207,12 @@ impl Half {
             psns,
             wants_answer: wants_answer && !seen.uc,
             times: 0,
+            last_frame: frame,
             late: ahead < 0,
+            early,
         });
         request.times += 1;
+        (request.last_frame, request.early) = (frame, early);
         self.last_ns = Some(seen.time_ns);
     }
 
@@ -258,7 +266,8 @@ impl Half {
             || self.begins_behind_a_nak(seen)
             || (!self.goes_on_behind(seen) && self.cause(seen, known, out));
         if caused && !expected {
-            self.replaced.clear();
+            // What lies before is no part of it: if it comes, it is late.
+            self.replaced.retain(|replaced| psn.distance_from(replaced.gap.last) > 0);
         }
         if !caused && self.late_after_all(seen, out) {
             return;
@@ -580,11 +589,18 @@ impl Half {
             Some(request) if request.late => {
                 (Kind::SequenceNak, format!("{told} It came too late (frame {}).", request.frame))
             }
+            Some(request) if request.early => (
+                Kind::SequenceNak,
+                format!(
+                    "{told} It came before its turn (frame {}), so that {} dropped it.",
+                    request.last_frame, self.names[1]
+                ),
+            ),
             Some(request) => (
                 Kind::LostBehind,
                 format!(
                     "{told} It was here, as frame {}: lost, damaged or overtaken behind this point.",
-                    request.frame
+                    request.last_frame
                 ),
             ),
             None => match self.damaged[0].get(&psn.value()) {

@@ -446,3 +446,36 @@ fn places_that_see_other_packets_are_not_one() {
     let again: Vec<usize> = (0..7).chain([7]).chain(0..7).chain([12]).collect();
     assert_eq!(ladder(in_order(NAKED, &again)).packets.len(), again.len());
 }
+
+#[test]
+fn what_came_before_its_turn_was_not_lost_behind() {
+    // 103 overtakes 102: the responder drops it, and has 102 when 104 comes.
+    tells(
+        in_order(NAKED, &[0, 1, 3, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
+        &[
+            "sequence NAK in frame 8. It came before its turn (frame 3), so that B dropped it. A sends it again",
+            "PSN 102 (frame 4) comes behind frame 3, which has a later one: overtaken on the way.",
+        ],
+    );
+    // Of what is sent again, what is lost behind is told as such.
+    let found = findings(in_order(NAKED, &[0, 1, 3, 2, 4, 5, 6, 7, 8, 9, 10, 11, 7, 8, 9, 10, 11, 12]));
+    assert!(found.iter().any(|f| f.contains("It was here, as frame 9: lost")), "{found:#?}");
+}
+
+#[test]
+fn what_comes_late_behind_another_resend_was_not_lost_either() {
+    // 103 is sent again as a NAK asks, then 106 comes for the first time, and 104 again as the next NAK asks; then the first 103.
+    let mut nak = captured(NAKED, Point::AtA)[7].clone();
+    let psn = 20 + 8 + 9..20 + 8 + 12;
+    nak.bytes[psn].copy_from_slice(&[0, 0, 104]);
+    let icrc = nak.bytes.len() - 4;
+    let sealed = xroce_wire::Icrc::begin(&nak.bytes[..icrc]).finish();
+    nak.bytes[icrc..].copy_from_slice(&sealed);
+    let mut packets = in_order(NAKED, &[0, 1, 2, 4, 5, 7, 8, 6, 7, 9, 10, 11, 3, 12]);
+    packets[8].bytes = nak.bytes;
+    let found = findings(packets);
+    assert!(
+        found.iter().any(|f| f.contains("not lost: overtaken on the way, and here at last in frame 13")),
+        "{found:#?}"
+    );
+}
