@@ -28,6 +28,18 @@ pub enum NotForUs {
 /// Reads the link header. `own` is our MAC; all zero accepts every station (a port without MACs).
 #[inline]
 pub fn parse(head: &[u8], own: [u8; 6]) -> Result<L2, NotForUs> {
+    // What nearly all frames are: for us, untagged, IP.
+    if let Some((ethernet, _)) = head.split_first_chunk::<14>()
+        && ethernet[..6] == own
+        && matches!(ethernet[12..], [0x08, 0x00] | [0x86, 0xdd])
+    {
+        return Ok(L2 { len: 14, vlan: None });
+    }
+    parse_any(head, own)
+}
+
+#[inline(never)]
+fn parse_any(head: &[u8], own: [u8; 6]) -> Result<L2, NotForUs> {
     let link = Link::parse_ip(head)
         .map_err(|e| if e.field == Field::EtherType { NotForUs::NotIp } else { NotForUs::Truncated })?;
     if link.dst != own && own != [0; 6] {

@@ -41,7 +41,7 @@ pub const MAX_DUE: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route<'a> {
     /// Onto the wire, behind this link header (14 bytes, 18 with a VLAN tag).
-    Wire(&'a [u8]),
+    Wire(&'a L2Header),
     /// Back into the stack: the destination is an address of our own interface.
     Local,
 }
@@ -197,7 +197,7 @@ impl PathTable {
     #[inline]
     pub fn route(&self, id: PathId) -> Option<Route<'_>> {
         match self.hot.get(id.0 as usize)? {
-            Hot::Wire(header) => Some(Route::Wire(header.as_bytes())),
+            Hot::Wire(header) => Some(Route::Wire(header)),
             Hot::Local => Some(Route::Local),
             Hot::Closed => None,
         }

@@ -78,10 +78,8 @@ impl TxSink for Sink<'_> {
                     self.refused = true;
                     return None;
                 };
-                let (l2, head) = frame.head.split_at_mut(header.len());
-                l2.copy_from_slice(header);
                 self.reserved = Reserved::Frame(header.len());
-                Some(TxPacket { head, tail: frame.tail })
+                Some(TxPacket { head: header.put(frame.head), tail: frame.tail })
             }
             Some(Route::Local) => match self.loopback.reserve(len, class) {
                 Some(head) => {

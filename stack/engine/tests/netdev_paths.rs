@@ -75,7 +75,7 @@ impl Lab {
 
     fn mac(&self, id: PathId) -> Option<Mac> {
         match self.paths.route(id)? {
-            Route::Wire(header) => Mac::from_slice(&header[..6]),
+            Route::Wire(header) => Mac::from_slice(&header.as_bytes()[..6]),
             Route::Local => None,
         }
     }
@@ -195,7 +195,7 @@ fn our_own_new_mac_is_the_source_of_the_next_frame() {
     lab.a.ip("link set eth0 address 02:00:00:00:00:55");
     netdev_netns::eventually(|| {
         lab.turn();
-        matches!(lab.paths.route(near), Some(Route::Wire(header)) if header[6..12] == [2, 0, 0, 0, 0, 0x55])
+        matches!(lab.paths.route(near), Some(Route::Wire(header)) if header.as_bytes()[6..12] == [2, 0, 0, 0, 0, 0x55])
     });
 }
 

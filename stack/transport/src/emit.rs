@@ -21,6 +21,7 @@ impl PayloadWriter<'_> {
     }
 
     /// Copies `len` bytes at `offset` of `source`. `len` is at most [`room`](Self::room).
+    #[inline(always)]
     pub(crate) fn copy(&mut self, source: &MemRef, offset: usize, len: usize) {
         let first = len.min(self.head.len());
         let (dst, rest) = core::mem::take(&mut self.head).split_at_mut(first);

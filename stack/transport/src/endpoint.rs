@@ -80,6 +80,7 @@ struct ReadyList {
 
 impl ReadyList {
     /// The front has sent a packet: after some, it goes to the back.
+    #[inline]
     fn sent(&mut self) {
         self.in_a_row += 1;
         if self.in_a_row >= QP_TURN_PACKETS {
@@ -427,6 +428,9 @@ impl Endpoint {
                 Turn::Responses => qp.poll_response(&mut ctx, sink),
             };
             let failed = ctx.overrun && qp.overrun(&mut ctx);
+            if !matches!(polled, Polled::Blocked) {
+                arm(&mut self.wheel, index, qp);
+            }
             match polled {
                 Polled::Sent(_) => list.sent(),
                 Polled::Blocked => {}
@@ -448,12 +452,9 @@ impl Endpoint {
                 self.fail_users_of_dead_cqs(now);
             }
             match polled {
-                Polled::Sent(transmit) => {
-                    self.arm(index);
-                    return Some(transmit);
-                }
+                Polled::Sent(transmit) => return Some(transmit),
                 Polled::Blocked => return None,
-                Polled::Idle => self.arm(index),
+                Polled::Idle => {}
             }
         }
     }
@@ -508,7 +509,7 @@ impl Endpoint {
             qp.listed.responses = true;
             self.responses.queue.push_back(index);
         }
-        self.arm(index);
+        arm(&mut self.wheel, index, qp);
         if failed {
             self.fail_users_of_dead_cqs(now);
         }
@@ -528,17 +529,6 @@ impl Endpoint {
                     failed |= qp.overrun(&mut context!(self, now));
                 }
             }
-        }
-    }
-
-    /// Lets the wheel know the queue pair's deadline. One that moved away is left to fire early: that costs less than
-    /// moving it with every packet.
-    fn arm(&mut self, index: u32) {
-        let Some(qp) = self.slots[index as usize].qp.as_deref_mut() else { return };
-        let Some(deadline) = qp.deadline() else { return };
-        if qp.armed.is_none_or(|armed| deadline < armed) {
-            qp.armed = Some(deadline);
-            self.wheel.arm(index, deadline);
         }
     }
 
@@ -582,5 +572,16 @@ impl Endpoint {
         let place = wide.checked_sub(space.offset)?;
         // A division for every packet, where most devices have one shard.
         Some(if space.stride == 1 { place } else { place / space.stride })
+    }
+}
+
+/// Lets the wheel know the queue pair's deadline. One that moved away is left to fire early: that costs less than moving it
+/// with every packet.
+#[inline]
+fn arm(wheel: &mut Wheel, index: u32, qp: &mut Qp) {
+    let Some(deadline) = qp.deadline() else { return };
+    if qp.armed.is_none_or(|armed| deadline < armed) {
+        qp.armed = Some(deadline);
+        wheel.arm(index, deadline);
     }
 }

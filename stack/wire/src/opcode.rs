@@ -113,11 +113,11 @@ struct Info {
     headers: HeaderSet,
     payload: PayloadRule,
     /// Names with transport prefix: RC, UC, UD; empty where the transport lacks the operation.
-    names: [&'static str; 3],
+    names: &'static [&'static str; 3],
 }
 
 const RESERVED: Info =
-    Info { operation: None, traits: 0, headers: HeaderSet::NONE, payload: PayloadRule::Empty, names: ["", "", ""] };
+    Info { operation: None, traits: 0, headers: HeaderSet::NONE, payload: PayloadRule::Empty, names: &["", "", ""] };
 
 macro_rules! info {
     ($op:ident, $name:literal, $traits:expr, $headers:expr, $payload:ident) => {
@@ -126,7 +126,7 @@ macro_rules! info {
             traits: $traits,
             headers: $headers,
             payload: PayloadRule::$payload,
-            names: [concat!("RC_", $name), concat!("UC_", $name), concat!("UD_", $name)],
+            names: &[concat!("RC_", $name), concat!("UC_", $name), concat!("UD_", $name)],
         }
     };
 }

@@ -79,7 +79,7 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     /// The first thing wrong with the packet. All are reasons to drop it in silence (IBTA annex A17).
-    #[inline]
+    #[inline(always)]
     // rule: wire.total
     pub fn new_checked(head: &'a [u8], tail: &'a [u8]) -> Result<Packet<'a>, WireError> {
         let ip = check_ip(head)?;
@@ -189,7 +189,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Whether a router has marked the packet: ECN "congestion experienced" (RFC 3168).
-    #[inline]
+    #[inline(always)]
     pub fn is_ce(&self) -> bool {
         let traffic_class = match self.is_ipv4() {
             true => Ipv4::new_unchecked(self.head).traffic_class(),
@@ -275,7 +275,7 @@ impl<'a> Packet<'a> {
     }
 
     /// The RDMA header, if the opcode has one.
-    #[inline]
+    #[inline(always)]
     pub fn reth(&self) -> Option<RethRepr> {
         let set = self.opcode.headers();
         if set.contains(HeaderSet::RETH) { RethRepr::parse(&self.extension()[set.reth_at()..]).ok() } else { None }
@@ -323,7 +323,7 @@ impl<'a> Packet<'a> {
     }
 
     /// The payload without pad: the part in the first piece and the part in the second. Either may be empty.
-    #[inline]
+    #[inline(always)]
     pub fn payload(&self) -> (&'a [u8], &'a [u8]) {
         let start = self.payload_at as usize;
         if self.tail.is_empty() && self.missing == 0 {
@@ -360,8 +360,13 @@ impl<'a> Packet<'a> {
     }
 
     /// What the ICRC would be if it covered every bit of the headers. The packet is not truncated.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn unmasked_icrc(&self) -> [u8; ICRC_LEN] {
+        if self.tail.is_empty()
+            && let Some((covered, _)) = self.head.split_last_chunk::<ICRC_LEN>()
+        {
+            return Icrc::begin_covered(covered).finish();
+        }
         let (first, second) = self.pieces(0, self.ip_len() - ICRC_LEN);
         let mut icrc = Icrc::begin_covered(first);
         icrc.update(second);
@@ -369,7 +374,7 @@ impl<'a> Packet<'a> {
     }
 
     /// The last four bytes, which may straddle the two pieces.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn stored_icrc(&self) -> [u8; ICRC_LEN] {
         if self.tail.is_empty()
             && let Some(stored) = self.head.last_chunk()
@@ -386,7 +391,7 @@ impl<'a> Packet<'a> {
 }
 
 /// The IP header, and that a UDP header and a BTH follow it in the same piece.
-#[inline]
+#[inline(always)]
 // rule: rx.length, rx.trailing
 fn check_ip(bytes: &[u8]) -> Result<IpLayout, WireError> {
     match bytes.first().map(|b| b >> 4) {
@@ -407,7 +412,7 @@ fn check_ip(bytes: &[u8]) -> Result<IpLayout, WireError> {
 }
 
 /// UDP and what is in it. `head` and `tail` end with the IP packet, or `missing` bytes before.
-#[inline]
+#[inline(always)]
 // rule: rx.length, rx.tver, rx.opcode
 fn check_transport<'a>(head: &'a [u8], tail: &'a [u8], ip: IpLayout, missing: usize) -> Result<Packet<'a>, WireError> {
     let bth_at = ip.header + udp::LEN;

@@ -177,21 +177,21 @@ impl Template {
     ///
     /// # Panics
     /// As [`emit`](Self::emit).
-    #[inline]
+    #[inline(always)]
     pub fn emit_covered(&self, fields: &Fields, payload: usize, buf: &mut [u8]) {
         debug_assert_eq!(fields.extension.set(), fields.opcode.headers(), "the wrong extension for {}", fields.opcode);
         assert!(payload <= MAX_PAYLOAD_LEN, "a payload of {payload} bytes does not fit an IP packet");
         let total = self.packet_len(fields, payload) as u16;
-        // Copies of constant length become a few vector moves.
+        // Copies of constant length become a few vector moves; one for both IPs would not be one.
+        buf[..V4_LEN].copy_from_slice(&self.bytes[..V4_LEN]);
         let (fixed, extension) = if self.len as usize == V4_LEN {
             let (fixed, extension) = buf.split_at_mut(V4_LEN);
-            fixed.copy_from_slice(&self.bytes[..V4_LEN]);
             put_u16(fixed, ipv4::TOTAL_LEN_AT, total);
             put_u16(fixed, ipv4::LEN + udp::LENGTH_AT, total - ipv4::LEN as u16);
             (&mut fixed[ipv4::LEN + udp::LEN..], extension)
         } else {
             let (fixed, extension) = buf.split_at_mut(V6_LEN);
-            fixed.copy_from_slice(&self.bytes);
+            fixed[V4_LEN..].copy_from_slice(&self.bytes[V4_LEN..]);
             put_u16(fixed, ipv6::PAYLOAD_LEN_AT, total - ipv6::LEN as u16);
             put_u16(fixed, ipv6::LEN + udp::LENGTH_AT, total - ipv6::LEN as u16);
             (&mut fixed[ipv6::LEN + udp::LEN..], extension)

@@ -31,6 +31,24 @@ impl L2Header {
     /// The header's bytes, 14 or 18.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len).min(MAX_LEN)]
+        &self.bytes[..self.len()]
+    }
+
+    /// Bytes of the header, 14 or 18.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "a header is never empty")]
+    pub fn len(&self) -> usize {
+        usize::from(self.len).min(MAX_LEN)
+    }
+
+    /// Writes the header to the start of a frame; gives the rest of it.
+    ///
+    /// # Panics
+    /// If the frame is shorter than 18 bytes, which no RoCE packet in a frame is.
+    #[inline]
+    pub fn put<'a>(&self, frame: &'a mut [u8]) -> &'a mut [u8] {
+        // Always 18 bytes, as a copy of constant length is two moves and any other a call: the packet is written over the rest.
+        frame[..MAX_LEN].copy_from_slice(&self.bytes);
+        &mut frame[self.len()..]
     }
 }

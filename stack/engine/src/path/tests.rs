@@ -30,7 +30,7 @@ fn ready() -> (PathTable, PathId, Instant) {
 
 fn wire(table: &PathTable, id: PathId) -> &[u8] {
     match table.route(id) {
-        Some(Route::Wire(bytes)) => bytes,
+        Some(Route::Wire(header)) => header.as_bytes(),
         other => panic!("{other:?}"),
     }
 }

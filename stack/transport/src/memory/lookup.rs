@@ -55,7 +55,7 @@ impl<'a> Lookup<'a> {
         Lookup { memory, recent }
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, key: u32) -> Option<&'a Slot> {
         self.memory.slot_at(self.recent.index(key, |key| self.memory.cipher.index(key)), key)
     }

@@ -131,7 +131,7 @@ impl MemRef {
         Some(f(unsafe { MemoryWord::from_ptr(word) }))
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(
             offset <= self.len && len <= self.len - offset,

@@ -105,6 +105,7 @@ impl Inbound {
     }
 
     /// Executes a SEND or WRITE packet that is next in order. `Ok(true)` when it ended its message.
+    #[inline]
     pub(crate) fn accept(
         &mut self,
         operation: Operation,
@@ -182,10 +183,9 @@ impl Inbound {
         if operation.has_imm() && r.rq.front().is_none() {
             return Err(Refusal::NotReady);
         }
-        let (reth, received) = match (self.open, packet.reth()) {
-            (Some(Open::Write { reth, received }), _) => (reth, received),
-            (_, Some(reth)) => (reth, 0),
-            _ => return Err(Refusal::InvalidRequest),
+        let (reth, received) = match &self.open {
+            Some(Open::Write { reth, received }) => (*reth, *received),
+            _ => (packet.reth().ok_or(Refusal::InvalidRequest)?, 0),
         };
         let len = packet_length_fits(operation, packet, r.mtu)? as u64;
         let total = u64::from(reth.len);
@@ -206,7 +206,10 @@ impl Inbound {
             }
         }
         if !operation.ends_message() {
-            self.open = Some(Open::Write { reth, received: in_message });
+            match &mut self.open {
+                Some(Open::Write { received, .. }) => *received = in_message,
+                open => *open = Some(Open::Write { reth, received: in_message }),
+            }
             return Ok(false);
         }
         self.open = None;

@@ -306,8 +306,7 @@ impl Requester {
         ctx: &mut Context<'_>,
         sink: &mut S,
     ) -> Step {
-        let Some((entry, index)) =
-            unacked.get(self.cursor).and_then(|e| e.index_of(self.next).map(|index| (*e, index)))
+        let Some((entry, index)) = unacked.get(self.cursor).and_then(|e| e.index_of(self.next).map(|index| (e, index)))
         else {
             return Step::Idle;
         };
@@ -320,7 +319,7 @@ impl Requester {
         let ack_req = entry.answer == Answer::Ack && self.wants_ack(qp, unacked, ctx, behind);
 
         let wqe = sq.wqe(entry.wqe);
-        let (fields, payload) = request_fields(qp, &wqe, &entry, index, self.next, ack_req);
+        let (fields, payload) = request_fields(qp, &wqe, entry, index, self.next, ack_req);
         let len = qp.peer.template.packet_len(&fields, payload);
         let Some(out) = sink.reserve(qp.peer.path.path, len, TxClass::Request) else { return Step::Blocked };
         let mtu = if mutation::is(Mutation::WrongMtuOffset) { 1024 } else { qp.peer.mtu.bytes() };
@@ -373,6 +372,7 @@ impl Requester {
 
 /// What packet `index` of a request has of its own, and the length of its payload.
 // rule: rc.req.segment.headers, tx.solicited
+#[inline(always)]
 fn request_fields(
     qp: &Sending<'_>,
     wqe: &SendWqe<'_>,
