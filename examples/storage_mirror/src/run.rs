@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use xroce::Device;
 
 use crate::Failure;
@@ -58,6 +58,9 @@ impl fmt::Display for Place {
 pub struct NodeArgs {
     #[arg(long)]
     index: u32,
+    /// The process that starts the nodes.
+    #[arg(long)]
+    parent: i32,
     #[arg(long)]
     nodes: u32,
     #[arg(long)]
@@ -160,7 +163,8 @@ fn in_namespaces(namespaces: &Namespaces, nodes: u32, plan: &Plan) -> Result<(Ve
     for index in 0..nodes {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", namespaces.name(index)]).arg(&program).arg("node");
-        command.args(["--index", &index.to_string(), "--nodes", &nodes.to_string()]).args(plan.arguments());
+        command.args(["--index", &index.to_string(), "--parent", &std::process::id().to_string()]);
+        command.args(["--nodes", &nodes.to_string()]).args(plan.arguments());
         let mut node = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().map(Running)?;
         let output = node.0.stdout.take().ok_or("a node without output")?;
         running.push(node);
@@ -184,8 +188,11 @@ pub fn one_node(args: &NodeArgs) -> ExitCode {
 }
 
 fn node_here(args: &NodeArgs) -> Result<NodeReport, Failure> {
-    // Who started us may be killed, and then nobody would end us.
+    // Who started us may be killed, and then nobody would end us. He may be gone already.
     set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid().map(Pid::as_raw_pid) != Some(args.parent) {
+        return Err("the program that started this node has ended".into());
+    }
     let plan = Plan::new(args.data, args.loss, &args.load);
     let device = network::lossy(Device::builder(NETDEV), plan.loss, plan.seed + u64::from(args.index))?.open()?;
     let at: Vec<SocketAddr> = (0..args.nodes).map(|n| (IpAddr::V4(address(n)), PORT).into()).collect();

@@ -1,7 +1,7 @@
 //! The storage case end to end, on a network in memory: what is lost is found, what is claimed was compared.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longest that a run may go on behind a failure.
@@ -206,7 +206,7 @@ fn a_run_that_gets_a_signal_leaves_no_namespaces() {
         };
         assert_eq!(left(), 4, "three nodes and the bridge");
         kill(signal, run.id());
-        assert!(!run.wait().expect("it ends").success());
+        assert!(!end_of(&mut run).success());
         let start = Instant::now();
         while left() > 0 {
             assert!(start.elapsed() < PATIENCE, "SIG{signal}: {} namespaces are left", left());
@@ -222,7 +222,9 @@ fn kill(signal: &str, process: u32) {
 
 /// A run in namespaces that would take minutes, once they are there. None if they cannot be had here.
 fn in_namespaces(test: &str) -> Option<Child> {
-    let mut run = Command::new(env!("CARGO_BIN_EXE_storage-mirror"))
+    // Whoever starts the tests in the background may have SIGINT ignored in all that they start.
+    let mut run = Command::new("env")
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_storage-mirror")])
         .args(["--nodes", "3", "--blocks", "64", "--rounds", "100000", "--data", "rc"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -275,12 +277,12 @@ fn process_of_node(run: u32, index: u32) -> Option<u32> {
     None
 }
 
-/// Waits for a run that must fail, far less long than a run that nobody ends; what it says.
-fn ends(mut run: Child) -> String {
+/// Waits for the end of a run, far less long than one lasts that nobody ends.
+fn end_of(run: &mut Child) -> ExitStatus {
     let start = Instant::now();
-    let status = loop {
+    loop {
         match run.try_wait().expect("it can be waited for") {
-            Some(status) => break status,
+            Some(status) => return status,
             None if start.elapsed() > PATIENCE => {
                 run.kill().expect("it runs");
                 run.wait().expect("it ends");
@@ -288,7 +290,12 @@ fn ends(mut run: Child) -> String {
             }
             None => std::thread::sleep(Duration::from_millis(5)),
         }
-    };
+    }
+}
+
+/// What a run says that must fail.
+fn ends(mut run: Child) -> String {
+    let status = end_of(&mut run);
     let mut said = String::new();
     run.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
     assert_eq!(status.code(), Some(1), "{said}");
