@@ -464,12 +464,24 @@ impl Core {
         }
     }
 
-    /// Whether there is nothing to do right now but wait for frames, bells and the deadline.
+    /// Whether there is nothing to do right now but wait for frames, for room for them, for bells and the deadline.
     pub(crate) fn is_idle(&self, common: &Common) -> bool {
         self.loopback.is_empty()
             && !self.endpoint.holds_acks()
+            // A step ends with its budget, whoever runs it, and what is left then makes itself heard by nothing.
+            && (self.stalled || !self.endpoint.may_have_packets())
             && common.mailboxes[self.owner.offset as usize].inbox.is_empty()
             && (self.owner.stride == 1 || common.dead_cqs.load(Ordering::Acquire) == self.dead_cqs)
+    }
+
+    /// When the next step is due, whoever runs it, if nothing is heard before: now, where the last one left something.
+    pub(crate) fn next_step(&self, common: &Common, last: &Outcome) -> Option<Instant> {
+        if self.waits_for_room() || !self.is_idle(common) { Some(last.now) } else { last.deadline }
+    }
+
+    /// Room for frames comes back without a descriptor that would say so.
+    fn waits_for_room(&self) -> bool {
+        self.stalled || !self.port.tx_idle()
     }
 
     /// When to wake at the latest, and the time now; the descriptors to sleep on are appended to `fds`.
@@ -478,8 +490,7 @@ impl Core {
         self.port.wait_fds(fds);
         self.port.before_wait();
         let deadline = self.endpoint.poll_timeout();
-        if self.stalled || !self.port.tx_idle() {
-            // Room for frames comes back without a descriptor that would say so.
+        if self.waits_for_room() {
             let look_again = now.add_ns(STALL_NS);
             return (Some(deadline.map_or(look_again, |at| at.min(look_again))), now);
         }

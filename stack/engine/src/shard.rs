@@ -57,13 +57,17 @@ impl Shard {
     }
 
     /// As [`step`](Shard::step), by the application's own thread: the helper then knows that somebody polls, and is woken if
-    /// the step left a deadline before the time it wakes by itself.
+    /// the step left work, or a deadline before the time it wakes by itself. The application may never step again, and has
+    /// taken the frames that would have woken the helper.
     #[inline]
     pub fn step_inline(&self) -> Option<Outcome> {
         let mut core = self.token.try_take()?;
         let outcome = core.step(&self.common, &self.bells, &self.budget);
         self.inline_steps.fetch_add(1, Ordering::Relaxed);
-        if let Some(at) = outcome.deadline {
+        // Under the token: a helper that lies down after this finds the work itself.
+        if self.sleeper.is_asleep()
+            && let Some(at) = core.next_step(&self.common, &outcome)
+        {
             self.sleeper.wake_before(at);
         }
         Some(outcome)

@@ -100,10 +100,17 @@ impl Sleeper {
         }
     }
 
+    /// Whether the thread sleeps so deep that it has to hear of work. Only with the token held is what it says more than a hint:
+    /// whoever lies down later looks for work under the token first.
+    #[inline]
+    pub fn is_asleep(&self) -> bool {
+        self.depth.load(Ordering::Relaxed) == Depth::Asleep as u8
+    }
+
     /// There is a deadline at `at`: wakes the thread if it would sleep past it.
     #[inline]
     pub fn wake_before(&self, at: Instant) {
-        if self.depth.load(Ordering::Relaxed) == Depth::Asleep as u8 && self.wake_at.load(Ordering::Relaxed) > at.0 {
+        if self.is_asleep() && self.wake_at.load(Ordering::Relaxed) > at.0 {
             self.wake_slow();
         }
     }

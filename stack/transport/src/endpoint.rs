@@ -382,6 +382,12 @@ impl Endpoint {
         self.acks == Acks::Held
     }
 
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have something to write: a round of it was ended before it said that
+    /// there is nothing.
+    pub fn may_have_packets(&self) -> bool {
+        !self.requests.queue.is_empty() || !self.responses.queue.is_empty()
+    }
+
     /// Writes the next packet into a reservation of `sink`. `None`: nothing to send, or no room for what there is.
     ///
     /// Requests and responses take turns, so that neither direction starves the other; an ACK that is owed leaves

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use xroce_port::{LinkChange, RxFrame, TxClass, TxFrame};
 use xroce_transport::memory::Access;
 use xroce_transport::qp::state::QpType;
-use xroce_transport::wr::QpCap;
+use xroce_transport::wr::{QpCap, SendFlags, SendOp, SendWr, WrId};
 use xroce_wire::Psn;
 
 /// A port without a wire that counts how often it was told that somebody goes to sleep, and that he woke.
@@ -61,14 +61,17 @@ fn start(ports: usize, config: EngineConfig) -> (Result<Engine, StartError>, Vec
         let (before, after) = (before.clone(), after.clone());
         Box::new(Bed { capabilities: capabilities.clone(), before, after }) as Box<dyn Port>
     };
-    let network = Network::fixed(FixedNetwork {
+    (Engine::start(nights.iter().map(bed).collect(), network(), None, config), nights)
+}
+
+fn network() -> Network {
+    Network::fixed(FixedNetwork {
         name: "test".into(),
         mtu: 1500,
         addresses: vec!["192.0.2.1".parse().unwrap()],
         neighbours: [("192.0.2.2".parse().unwrap(), crate::netdev::Mac([2, 0, 0, 0, 0, 2]))].into(),
         ..FixedNetwork::default()
-    });
-    (Engine::start(nights.iter().map(bed).collect(), network, None, config), nights)
+    })
 }
 
 fn undriven() -> EngineConfig {
@@ -128,23 +131,25 @@ fn a_shard_that_prepared_to_sleep_is_told_when_the_next_one_has_work() {
     assert_eq!((counts(0), counts(1)), ([2, 2], [1, 1]));
 }
 
-#[test]
-fn no_path_opens_from_an_address_that_went_during_the_look_up() {
-    let (engine, _) = start(1, undriven());
-    let engine = engine.unwrap();
+/// A UC queue pair with a send queue of so many requests.
+fn uc(engine: &Engine, max_send_wr: u32) -> QpInit {
     let pd = engine.memory().alloc_pd().unwrap();
     let cq = engine.create_cq(16, None).unwrap().cq().clone();
-    let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-    let init = QpInit { kind: QpType::Uc, pd, send_cq: cq.clone(), recv_cq: cq.clone(), cap, sq_sig_all: false };
-    let EngineQp { handle, shard } = engine.create_qp(init).unwrap();
-    let to_init = QpAttr {
+    let cap = QpCap { max_send_wr, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    QpInit { kind: QpType::Uc, pd, send_cq: cq.clone(), recv_cq: cq, cap, sq_sig_all: false }
+}
+
+fn to_init() -> QpAttr {
+    QpAttr {
         qp_state: Some(QpState::Init),
         pkey_index: Some(0),
         port_num: Some(1),
         qp_access_flags: Some(Access::empty()),
         ..QpAttr::default()
-    };
-    engine.modify_qp(&shard, handle.qpn, &to_init).unwrap();
+    }
+}
+
+fn to_rtr() -> QpAttr {
     let av = AddressVector {
         dgid: Gid::from_ipv4([192, 0, 2, 2].into()),
         sgid_index: 0,
@@ -155,14 +160,24 @@ fn no_path_opens_from_an_address_that_went_during_the_look_up() {
         port_num: 1,
         is_global: true,
     };
-    let to_rtr = QpAttr {
+    QpAttr {
         qp_state: Some(QpState::Rtr),
         ah_attr: Some(av),
         path_mtu: Some(PathMtu::Mtu1024),
         dest_qp_num: Some(Qpn::new(9)),
         rq_psn: Some(Psn::new(0)),
         ..QpAttr::default()
-    };
+    }
+}
+
+#[test]
+fn no_path_opens_from_an_address_that_went_during_the_look_up() {
+    let (engine, _) = start(1, undriven());
+    let engine = engine.unwrap();
+    let EngineQp { handle, shard } = engine.create_qp(uc(&engine, 1)).unwrap();
+    engine.modify_qp(&shard, handle.qpn, &to_init()).unwrap();
+    let to_rtr = to_rtr();
+    let av = to_rtr.ah_attr.unwrap();
     let resolved = engine.resolve(handle.qpn, &av).unwrap();
     let gids = std::mem::replace(&mut engine.network.state_mut().gids, crate::gid::GidTable::new(&[]));
     let refused = engine.modify_resolved(&shard, handle.qpn, &to_rtr, Some(resolved)).unwrap_err();
@@ -172,4 +187,38 @@ fn no_path_opens_from_an_address_that_went_during_the_look_up() {
     engine.modify_qp(&shard, handle.qpn, &to_rtr).unwrap();
     assert_eq!(shard.inspect(|core| core.paths.ends().len()), Ok(1));
     engine.destroy_qp(&shard, handle.qpn);
+}
+
+/// No frame, no bell and no deadline tells of packets that a step had no budget for: UC has no ACK timer.
+#[test]
+fn who_leaves_packets_behind_keeps_the_helper_up() {
+    let (port, _other) = xroce_port::sim::loop_pair(&xroce_port::sim::PipeConfig::default()).unwrap();
+    let budget = Budget { tx: 1, ..Budget::default() };
+    let engine = Engine::start(vec![Box::new(port)], network(), None, EngineConfig { budget, ..undriven() }).unwrap();
+    let EngineQp { mut handle, shard } = engine.create_qp(uc(&engine, 8)).unwrap();
+    let to_rts = QpAttr { qp_state: Some(QpState::Rts), sq_psn: Some(Psn::new(0)), ..QpAttr::default() };
+    for attr in [to_init(), to_rtr(), to_rts] {
+        engine.modify_qp(&shard, handle.qpn, &attr).unwrap();
+    }
+    let wr = SendWr { wr_id: WrId(0), op: SendOp::Send, flags: SendFlags::empty(), sges: &[], inline: &[] };
+    for _ in 0..8 {
+        handle.sq.post(&wr, 0).unwrap();
+    }
+    shard.ring(handle.qpn);
+    let left = || 8 - engine.counters().unwrap()[0].0.tx_frames;
+    shard.step();
+    assert_eq!(left(), 6, "one before what has come in, one after");
+    assert_eq!(shard.prepare_to_sleep(&mut Vec::new()), None, "it would sleep beside packets to send");
+    // The helper sleeps, and the application takes the frame that would have woken it.
+    shard.sleeper().lie_down(crate::sleep::Depth::Asleep);
+    shard.sleeper().alarm(None);
+    shard.step_inline();
+    assert_eq!((left(), shard.sleeper().is_asleep()), (5, false));
+    while left() > 0 || !shard.inspect(|core| core.is_idle(&engine.common)).unwrap() {
+        shard.step_inline();
+    }
+    shard.sleeper().lie_down(crate::sleep::Depth::Asleep);
+    shard.sleeper().alarm(None);
+    shard.step_inline();
+    assert!(shard.sleeper().is_asleep(), "nothing is left");
 }
