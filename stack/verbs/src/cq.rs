@@ -54,7 +54,7 @@ pub enum CreateCqError {
     ForeignChannel,
 }
 
-/// The queue is dead: a completion found it full (`IBV_EVENT_CQ_ERR`). Its queue pairs are in ERR.
+/// The queue is dead: a completion found it full (`IBV_EVENT_CQ_ERR`). Its queue pairs go to ERR.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "completion queue overran its {capacity} entries and lost completions; its queue pairs are in ERR. Create it with at \
@@ -122,7 +122,7 @@ impl Cq {
             if self.inner.inline && self.inner.context.engine.step_inline() {
                 n = cq.poll(out);
             }
-            if n == 0 && cq.is_overrun() {
+            if n == 0 && cq.is_spent() {
                 return Err(Overrun { capacity: cq.capacity() });
             }
         }

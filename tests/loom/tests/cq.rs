@@ -159,6 +159,33 @@ fn an_overrun_wakes_who_armed() {
     });
 }
 
+/// The completions that were kept come before the news that others were lost, also to who polls just then.
+#[test]
+fn what_an_overrun_queue_kept_is_polled_before_it_counts_as_spent() {
+    holds(&[Acquire, Release], || {
+        let cq = cq(2);
+        let producer = {
+            let cq = Arc::clone(&cq);
+            thread::spawn(move || {
+                for id in 1..4 {
+                    let _ = cq.push(wc(1, id), false);
+                }
+            })
+        };
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            match cq.poll_one() {
+                Some(wc) => seen.push(wc.wr_id.0),
+                None => assert!(!cq.is_spent() || seen.len() > 1, "lost beside {seen:?}"),
+            }
+        }
+        producer.join().unwrap();
+        seen.extend(drain(&cq));
+        assert!(seen == [1, 2] || seen == [1, 2, 3], "{seen:?}");
+        assert_eq!(cq.is_spent(), seen.len() == 2);
+    });
+}
+
 #[test]
 fn a_purge_and_a_push_leave_each_other_whole() {
     holds(&[Acquire, Release], || {

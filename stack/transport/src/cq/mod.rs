@@ -181,6 +181,13 @@ impl Cq {
         self.overrun.load(Ordering::Acquire)
     }
 
+    /// Whether it is overrun and everything that was kept has been polled. Asked after a poll that found nothing: what was pushed
+    /// since, or is not published yet, is still to come.
+    pub fn is_spent(&self) -> bool {
+        // In this order: who sees the overrun sees all that was claimed before it.
+        self.is_overrun() && self.ring.is_empty()
+    }
+
     /// Completions it holds: what was asked for, rounded up.
     pub fn capacity(&self) -> u32 {
         self.ring.capacity()
