@@ -7,7 +7,7 @@ use crate::connect::{ConnectOptions, QpEndpoint};
 use crate::context::{ContextInner, NoSuchGid};
 use crate::cq::{Cq, CqInner};
 use crate::pd::{Pd, PdInner};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use xroce_engine::engine::{CreateError, ModifyError};
 use xroce_engine::shard::Shard;
 use xroce_engine::token::Broken;
@@ -205,7 +205,7 @@ impl Qp {
     /// The first request that is refused ends the chain; those before it run. `index` says which it was.
     #[inline]
     pub fn post_send_chain(&self, wrs: &[SendWr<'_>]) -> Result<(), PostChainError> {
-        let mut sq = self.sq.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sq = self.lock_sends();
         let state = self.state.load();
         if !state.may_post_send() && !wrs.is_empty() {
             return Err(self.bad(0, PostReason::State { state, need: "a SEND needs RTS" }));
@@ -256,6 +256,10 @@ impl Qp {
         Ok(())
     }
 
+    fn lock_sends(&self) -> MutexGuard<'_, SqProducer> {
+        self.sq.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[cold]
     fn bad(&self, index: usize, reason: PostReason) -> PostChainError {
         PostChainError { qpn: self.qpn, index, reason }
@@ -267,14 +271,14 @@ impl Qp {
     /// # Errors
     /// See [`ModifyError`]; then nothing has changed.
     pub fn modify(&self, attr: &QpAttr) -> Result<(), ModifyError> {
-        // RESET empties the queues: a post that has looked at the state already ends first, one that has not finds RESET.
-        let _posts = (attr.qp_state == Some(QpState::Reset)).then(|| {
-            let sq = self.sq.lock().unwrap_or_else(PoisonError::into_inner);
-            (sq, self.rq.lock().unwrap_or_else(PoisonError::into_inner))
-        });
+        // RESET empties the queues: a post that has looked at the state already ends first, one that has not finds RESET. And a
+        // post that finds RTS finds how many READs there may be.
+        let reset = attr.qp_state == Some(QpState::Reset);
+        let sends = (reset || attr.qp_state == Some(QpState::Rts)).then(|| self.lock_sends());
+        let _recvs = reset.then(|| self.rq.lock().unwrap_or_else(PoisonError::into_inner));
         self.context.engine.modify_qp(&self.shard, self.qpn, attr)?;
         if let Some(max) = attr.max_rd_atomic {
-            self.sq.lock().unwrap_or_else(PoisonError::into_inner).set_max_rd_atomic(max);
+            sends.unwrap_or_else(|| self.lock_sends()).set_max_rd_atomic(max);
         }
         Ok(())
     }

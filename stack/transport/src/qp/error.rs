@@ -22,6 +22,11 @@ impl Qp {
             Some(entry) => Some(entry.wqe),
             None => self.requester.unstage(),
         };
+        // Before the completion: whoever sees that finds the state that it means.
+        self.set_state(match self.kind {
+            QpType::Rc => QpState::Err,
+            QpType::Uc => QpState::Sqe,
+        });
         if let Some(wqe) = wqe {
             let wc = self.failed(status, psn, syndrome, ctx.now);
             let wc = failure((&mut self.sq, &self.send_cq), ctx, wqe, wc);
@@ -33,7 +38,6 @@ impl Qp {
         match self.kind {
             QpType::Rc => self.enter_error(ctx, false),
             QpType::Uc => {
-                self.set_state(QpState::Sqe);
                 if !mutation::is(Mutation::SqeNotFlushed) {
                     self.flush_sends(ctx);
                 }
@@ -41,8 +45,9 @@ impl Qp {
         }
     }
 
-    /// The RECV in use ends with `status`.
+    /// The RECV in use ends with `status`, and the queue pair is in ERR before the completion can be seen.
     pub(super) fn fail_recv(&mut self, status: WcStatus, psn: Psn, ctx: &mut Context<'_>) {
+        self.set_state(QpState::Err);
         let wc = self.failed(status, psn, 0, ctx.now);
         if let Some(wc) = self.end_recv(wc, ctx) {
             self.keep(&wc);
@@ -72,6 +77,9 @@ impl Qp {
     }
 
     pub(super) fn set_state(&mut self, state: QpState) {
+        if state == self.state {
+            return;
+        }
         qp_event!(self.span, DEBUG, from = %self.state, to = %state, "state");
         self.state = state;
         self.shared.store(state);
