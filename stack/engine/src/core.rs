@@ -20,7 +20,7 @@ use crate::sink::Sink;
 use crate::sys::EventFd;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use xroce_port::{LinkChange, Port, PortCounters};
 use xroce_transport::instant::Instant;
 use xroce_transport::memory::Reader;
@@ -123,8 +123,6 @@ pub struct Common {
     pub watched: bool,
     /// The inboxes of all shards.
     pub mailboxes: Box<[Mailbox]>,
-    /// A completion queue is armed: its owner is going to sleep and counts on somebody else to step the shards.
-    pub someone_waits: AtomicBool,
     /// Completion queues that overran so far. A shard that sees another number lets the queue pairs that complete into one of
     /// them fail; whoever counts up wakes the shards.
     pub dead_cqs: AtomicU64,
@@ -436,7 +434,6 @@ impl Core {
         while woken < max
             && let Some(cq) = self.endpoint.poll_wakeup()
         {
-            common.someone_waits.store(false, Ordering::SeqCst);
             common.cqs.wake(cq.id());
             woken += 1;
         }

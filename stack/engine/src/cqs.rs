@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use crate::notify::Notices;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use xroce_transport::cq::Cq;
 
@@ -16,6 +16,8 @@ pub struct CqRecord {
     cq: Arc<Cq>,
     channel: Option<Arc<Channel>>,
     in_channel: AtomicBool,
+    /// Its owner is going to sleep, or sleeps, and counts on somebody else to step the shards.
+    awaited: AtomicBool,
 }
 
 impl CqRecord {
@@ -48,6 +50,8 @@ impl std::fmt::Debug for CqRecord {
 #[derive(Debug, Default)]
 pub struct CqTable {
     places: RwLock<Vec<Place>>,
+    /// How many are awaited.
+    awaited: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +81,8 @@ impl CqTable {
         if let Some(channel) = &channel {
             channel.grow(1);
         }
-        let record = Arc::new(CqRecord { cq, channel, in_channel: AtomicBool::new(false) });
+        let record =
+            Arc::new(CqRecord { cq, channel, in_channel: AtomicBool::new(false), awaited: AtomicBool::new(false) });
         if place == places.len() {
             places.push(Place::default());
         }
@@ -93,6 +98,7 @@ impl CqTable {
             return;
         };
         if let Some(record) = place.record.take() {
+            self.rest(&record);
             place.generation = place.generation.wrapping_add(1);
             if let Some(channel) = &record.channel {
                 channel.remove(|notice| *notice == id);
@@ -102,7 +108,30 @@ impl CqTable {
 
     /// An armed queue got a completion: its channel becomes readable. No allocation; one `write` system call.
     pub fn wake(&self, id: u64) {
-        self.with(id, CqRecord::wake);
+        self.with(id, |record| {
+            self.rest(record);
+            record.wake();
+        });
+    }
+
+    /// The queue's owner is about to arm it and to sleep. To be said before it arms: what comes in between wakes nobody and takes
+    /// nothing back.
+    pub fn await_wake(&self, record: &CqRecord) {
+        if !record.awaited.swap(true, Ordering::SeqCst) {
+            self.awaited.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the owner of some queue counts on being woken.
+    pub fn anyone_waits(&self) -> bool {
+        self.awaited.load(Ordering::SeqCst) != 0
+    }
+
+    /// The owner of this queue counts on nobody any more.
+    fn rest(&self, record: &CqRecord) {
+        if record.awaited.swap(false, Ordering::SeqCst) {
+            self.awaited.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// The queue's notice was fetched from its channel; the next wake-up puts in another.
@@ -166,5 +195,20 @@ mod tests {
         assert_eq!(channel.try_next(), None);
         table.remove(first);
         assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn who_is_woken_leaves_others_waiting() {
+        let (table, channel) = (CqTable::default(), Arc::new(Channel::new(0).unwrap()));
+        let [a, b, c] = [(); 3].map(|()| create(&table, &channel));
+        for record in [&a, &b, &a] {
+            table.await_wake(record);
+        }
+        table.wake(c.cq().id());
+        table.wake(a.cq().id());
+        table.wake(a.cq().id());
+        assert!(table.anyone_waits(), "the owner of the second queue does");
+        table.remove(b.cq().id());
+        assert!(!table.anyone_waits(), "nobody waits for a queue that is gone");
     }
 }

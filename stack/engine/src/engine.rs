@@ -22,7 +22,7 @@ use crate::watch::Watch;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use xroce_port::{Capabilities, Port, PortCounters};
 use xroce_transport::cq::Cq;
@@ -226,9 +226,10 @@ impl Engine {
         worked
     }
 
-    /// A completion queue was armed and its owner is about to wait for it: puts helpers on duty.
-    pub fn expect_waiter(&self) {
+    /// The owner of a completion queue is about to arm it and to wait: puts helpers on duty until it is woken.
+    pub fn expect_waiter(&self, cq: &CqRecord) {
         if self.is_inline() {
+            self.common.cqs.await_wake(cq);
             for shard in &self.shards {
                 shard.expect_waiter();
             }
@@ -553,7 +554,6 @@ fn common(shards: usize, watched: bool) -> Result<Common, StartError> {
         events: Notices::new(EVENT_SLOTS).map_err(system("make an event descriptor (see `ulimit -n`)"))?,
         watched,
         mailboxes,
-        someone_waits: AtomicBool::new(false),
         dead_cqs: AtomicU64::new(0),
         attention: EventFd::new(Take::All).map_err(system("make an event descriptor (see `ulimit -n`)"))?,
     })

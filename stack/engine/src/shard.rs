@@ -86,9 +86,8 @@ impl Shard {
         self.bells.assign(qpn);
     }
 
-    /// A completion queue was armed: whoever armed it is about to wait, so the helper goes on duty at once.
+    /// Somebody is about to wait for a completion queue, so the helper goes on duty at once.
     pub fn expect_waiter(&self) {
-        self.common.someone_waits.store(true, Ordering::SeqCst);
         self.sleeper.call();
     }
 
@@ -147,7 +146,7 @@ impl Shard {
 
     /// Whether somebody armed a completion queue and was not woken since.
     pub(crate) fn someone_waits(&self) -> bool {
-        self.common.someone_waits.load(Ordering::SeqCst)
+        self.common.cqs.anyone_waits()
     }
 
     pub(crate) fn sleeper(&self) -> &Sleeper {

@@ -178,9 +178,8 @@ impl Cq {
         if inner.record.channel().is_none() {
             return Err(NoChannel);
         }
-        let something = inner.record.cq().arm(solicited_only);
-        inner.context.engine.expect_waiter();
-        Ok(something)
+        inner.context.engine.expect_waiter(&inner.record);
+        Ok(inner.record.cq().arm(solicited_only))
     }
 
     /// Destroys the queue (`ibv_destroy_cq`); completions in it, and its events, are gone.
