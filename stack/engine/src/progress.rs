@@ -40,7 +40,8 @@ pub enum Progress {
     Event,
     /// The application's own `poll_cq` steps the shards.
     Inline {
-        /// Whether a thread steps in when nobody has polled for some 100 µs. Without it nothing moves while the application
+        /// Whether a thread steps in when nobody polls: after some 100 µs, or up to 8 ms where there was much polling before, and at
+        /// once for whoever waits for a completion channel. Without it nothing moves while the application
         /// does not poll: no acknowledgement, no retransmission, no answer to a peer's READ. A peer then sees its retries
         /// run out (after about half a second with the usual timeout 14 and retry count 7).
         helper: bool,
@@ -56,12 +57,38 @@ impl Default for Progress {
 /// How long the helper leaves the shard alone before it looks whether anybody stepped it.
 const PATROL_MIN_NS: u64 = 100_000;
 
-/// The longest it leaves it alone: the wait doubles while the application keeps polling. This bounds how long an
-/// acknowledgement can be late when the application stops without a word.
+/// The longest it leaves it alone: the wait doubles while the application keeps polling. This bounds how long a
+/// posted request can be late when the application stops without a word, and, twice, an acknowledgement.
 ///
 /// Each look takes a CPU away from somebody, mostly from the application that polls: some 50 µs, with which the slowest hundredth
 /// of its round trips begins.
 const PATROL_MAX_NS: u64 = 4_000_000;
+
+/// How long the helper's next patrol is.
+#[derive(Debug)]
+struct Patrol {
+    length_ns: u64,
+    bell: bool,
+}
+
+impl Default for Patrol {
+    fn default() -> Patrol {
+        Patrol { length_ns: PATROL_MIN_NS, bell: false }
+    }
+}
+
+impl Patrol {
+    /// The application has polled. If a `bell` waits, it posted after that and may never poll again: the next look, which finds
+    /// out, comes soon, or what was posted would lie for two patrols.
+    fn saw_steps(&mut self, bell: bool) {
+        self.length_ns = (self.length_ns * 2).min(PATROL_MAX_NS);
+        self.bell = bell;
+    }
+
+    fn wait_ns(&self) -> u64 {
+        if self.bell { PATROL_MIN_NS } else { self.length_ns }
+    }
+}
 
 /// How long a thread sleeps when the port has no free frame: completions come without a descriptor to wait for.
 pub(crate) const STALL_NS: u64 = 50_000;
@@ -189,17 +216,17 @@ impl Runner {
     /// it looks in now and then whether the shard was stepped since its last look.
     fn help(&mut self) {
         let mut seen = self.shard.inline_steps();
-        let mut patrol_ns = PATROL_MIN_NS;
+        let mut patrol = Patrol::default();
         while !self.stopped() {
-            self.patrol(patrol_ns);
+            self.patrol(patrol.wait_ns());
             let steps = self.shard.inline_steps();
             if steps != seen && !self.shard.someone_waits() {
                 seen = steps;
-                patrol_ns = (patrol_ns * 2).min(PATROL_MAX_NS);
+                patrol.saw_steps(self.shard.has_bells());
                 continue;
             }
             seen = self.duty(steps);
-            patrol_ns = PATROL_MIN_NS;
+            patrol = Patrol::default();
         }
     }
 
@@ -250,5 +277,24 @@ impl Runner {
             }
             None => sleeper.rise(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bell_that_waits_shortens_one_patrol() {
+        let mut patrol = Patrol::default();
+        assert_eq!(patrol.wait_ns(), PATROL_MIN_NS);
+        for _ in 0..10 {
+            patrol.saw_steps(false);
+        }
+        assert_eq!(patrol.wait_ns(), PATROL_MAX_NS);
+        patrol.saw_steps(true);
+        assert_eq!(patrol.wait_ns(), PATROL_MIN_NS);
+        patrol.saw_steps(false);
+        assert_eq!(patrol.wait_ns(), PATROL_MAX_NS, "the application polls, and as long as before");
     }
 }

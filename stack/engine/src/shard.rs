@@ -144,6 +144,11 @@ impl Shard {
         self.inline_steps.load(Ordering::Relaxed)
     }
 
+    /// Whether work was posted that no step has heard of.
+    pub(crate) fn has_bells(&self) -> bool {
+        !self.bells.is_empty()
+    }
+
     /// Whether somebody armed a completion queue and was not woken since.
     pub(crate) fn someone_waits(&self) -> bool {
         self.common.cqs.anyone_waits()
