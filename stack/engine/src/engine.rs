@@ -305,7 +305,7 @@ impl Engine {
     /// Destroys a queue pair; its outstanding work vanishes without completions.
     pub fn destroy_qp(&self, shard: &Shard, qpn: Qpn) {
         // A broken shard takes its queue pairs with it; one that is not there any more is gone already.
-        let _ = shard.control(|core, _| {
+        let _ = shard.control_qp(qpn, |core, _| {
             let path = core.endpoint.query_qp(qpn).and_then(|info| info.path).map(|p| p.path);
             if core.endpoint.destroy_qp(qpn).is_ok() {
                 release(core, path);
@@ -349,7 +349,7 @@ impl Engine {
         resolved: Option<(Gid, NextHop)>,
     ) -> Result<(), ModifyError> {
         let looked_up = resolved.is_some();
-        shard.control(|core, now| {
+        shard.control_qp(qpn, |core, now| {
             // The table hears that an address goes after it has gone from the network's state, both under this token: what is
             // there now will be closed when it goes.
             if let (Some((src, _)), Some(av)) = (&resolved, &attr.ah_attr)

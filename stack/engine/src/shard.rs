@@ -24,6 +24,10 @@ pub struct Mailbox {
     pub sleeper: Arc<Sleeper>,
 }
 
+/// Steps that a control call runs at most to have the peer paid what it is owed: enough for the turns of some hundred queue pairs,
+/// and an end where no frame leaves.
+const PAYING_STEPS: usize = 64;
+
 /// A shard. Shared by everybody who may step it, post to it or control it.
 #[derive(Debug)]
 pub struct Shard {
@@ -97,10 +101,29 @@ impl Shard {
     /// # Errors
     /// [`Broken`] after a step panicked.
     pub fn control<R>(&self, change: impl FnOnce(&mut Core, Instant) -> R) -> Result<R, Broken> {
+        self.control_after(|core| core.endpoint.holds_acks(), change)
+    }
+
+    /// As [`control`](Shard::control), for a change after which `qpn` may owe its peer nothing any more, or be gone: what its
+    /// application has seen arrive is acknowledged first, also where the packets of others are before that.
+    ///
+    /// # Errors
+    /// As for [`control`](Shard::control).
+    pub fn control_qp<R>(&self, qpn: Qpn, change: impl FnOnce(&mut Core, Instant) -> R) -> Result<R, Broken> {
+        self.control_after(|core| core.endpoint.holds_acks() || core.endpoint.owes_acknowledge(qpn), change)
+    }
+
+    fn control_after<R>(
+        &self,
+        owes: impl Fn(&Core) -> bool,
+        change: impl FnOnce(&mut Core, Instant) -> R,
+    ) -> Result<R, Broken> {
         let result = {
             let mut core = self.token.take()?;
-            // What the peer is owed leaves before a queue pair may be gone.
-            if core.endpoint.holds_acks() {
+            for _ in 0..PAYING_STEPS {
+                if !owes(&core) {
+                    break;
+                }
                 core.step(&self.common, &self.bells, &self.budget);
             }
             let now = core.now();

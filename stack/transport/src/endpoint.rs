@@ -382,6 +382,12 @@ impl Endpoint {
         self.acks == Acks::Held
     }
 
+    /// Whether the next response of this queue pair is an ACK or NAK. Its application may have seen the completion of what that
+    /// answers: it should leave before the queue pair goes.
+    pub fn owes_acknowledge(&self, qpn: Qpn) -> bool {
+        self.index_of(qpn).and_then(|index| self.qp(index)).is_some_and(Qp::owes_acknowledge)
+    }
+
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something to write: a round of it was ended before it said that
     /// there is nothing.
     pub fn may_have_packets(&self) -> bool {

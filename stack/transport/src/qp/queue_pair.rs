@@ -227,6 +227,11 @@ impl Qp {
         matches!(&self.inward, Inward::Rc(responder) if responder.responses.is_one_ack())
     }
 
+    /// An ACK or NAK is next to leave: of a message, or of a failure, that the application may know of.
+    pub(crate) fn owes_acknowledge(&self) -> bool {
+        matches!(&self.inward, Inward::Rc(responder) if responder.responses.owes_acknowledge())
+    }
+
     /// A packet for this queue pair whose headers are well-formed. Checks in the order that the specification has: none
     /// of those before the ICRC changes anything or answers.
     // rule: rx.transport, rx.state, rx.address, rx.pkey, rx.icrc, qp.init, qp.rtr, qp.comm-est

@@ -158,6 +158,11 @@ impl Responses {
         self.queue.len() == 1 && matches!(self.queue.front(), Some(Response::Acknowledge { refusal: None, .. }))
     }
 
+    /// What leaves next is an ACK or NAK.
+    pub(crate) fn owes_acknowledge(&self) -> bool {
+        matches!(self.queue.front(), Some(Response::Acknowledge { .. }))
+    }
+
     /// The peer may not have one more READ or atomic outstanding. Duplicates do not count: their answers may have
     /// arrived meanwhile, and the peer may rightly have started another.
     pub(crate) fn exhausted(&self) -> bool {
