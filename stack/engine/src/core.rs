@@ -466,6 +466,7 @@ impl Core {
         self.loopback.is_empty()
             && !self.endpoint.holds_acks()
             // A step ends with its budget, whoever runs it, and what is left then makes itself heard by nothing.
+            && !self.endpoint.has_news()
             && (self.stalled || !self.endpoint.may_have_packets())
             && common.mailboxes[self.owner.offset as usize].inbox.is_empty()
             && (self.owner.stride == 1 || common.dead_cqs.load(Ordering::Acquire) == self.dead_cqs)

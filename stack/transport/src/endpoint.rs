@@ -492,6 +492,11 @@ impl Endpoint {
         self.outbox.wakeups.pop_front()
     }
 
+    /// Whether there are events or wake-ups to hand on.
+    pub fn has_news(&self) -> bool {
+        !self.outbox.events.is_empty() || !self.outbox.wakeups.is_empty()
+    }
+
     /// Sums over all queue pairs, and dropped packets by reason.
     pub fn counters(&self) -> Counters {
         let mut sum = self.counters.clone();

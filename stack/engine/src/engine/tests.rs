@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use xroce_port::{LinkChange, RxFrame, TxClass, TxFrame};
 use xroce_transport::memory::Access;
 use xroce_transport::qp::state::QpType;
-use xroce_transport::wr::{QpCap, SendFlags, SendOp, SendWr, WrId};
+use xroce_transport::wr::{QpCap, RecvWr, SendFlags, SendOp, SendWr, WrId};
 use xroce_wire::Psn;
 
 /// A port without a wire that counts how often it was told that somebody goes to sleep, and that he woke.
@@ -221,4 +221,26 @@ fn who_leaves_packets_behind_keeps_the_helper_up() {
     shard.sleeper().alarm(None);
     shard.step_inline();
     assert!(shard.sleeper().is_asleep(), "nothing is left");
+}
+
+/// A step hands on so many wake-ups and no more: whoever waits for the others must not wait for the next frame.
+#[test]
+fn nobody_sleeps_on_wake_ups_that_were_not_handed_on() {
+    let budget = Budget { events: 1, ..Budget::default() };
+    let (engine, _) = start(1, EngineConfig { budget, ..undriven() });
+    let engine = engine.unwrap();
+    let recv_cq = engine.create_cq(16, None).unwrap().cq().clone();
+    let init = QpInit { recv_cq: recv_cq.clone(), ..uc(&engine, 1) };
+    let send_cq = init.send_cq.clone();
+    let EngineQp { mut handle, shard } = engine.create_qp(init).unwrap();
+    engine.modify_qp(&shard, handle.qpn, &to_init()).unwrap();
+    let wr = SendWr { wr_id: WrId(0), op: SendOp::Send, flags: SendFlags::empty(), sges: &[], inline: &[] };
+    handle.sq.post(&wr, 0).unwrap();
+    handle.rq.post(&RecvWr { wr_id: WrId(0), sges: &[] }).unwrap();
+    assert!(!send_cq.arm(false) && !recv_cq.arm(false));
+    let to_err = QpAttr { qp_state: Some(QpState::Err), ..QpAttr::default() };
+    engine.modify_qp(&shard, handle.qpn, &to_err).unwrap();
+    assert_eq!(shard.prepare_to_sleep(&mut Vec::new()), None, "two queues were armed, one owner was woken");
+    shard.step();
+    assert_eq!(shard.prepare_to_sleep(&mut Vec::new()), Some(None));
 }
