@@ -146,10 +146,10 @@ impl Shard {
     /// Sends what the peers are owed, if anything waits. Whether nothing does any more.
     pub(crate) fn settle(&self) -> bool {
         let Some(mut core) = self.token.try_take() else { return false };
-        if core.endpoint.holds_acks() {
+        if core.endpoint.owes_acknowledges() {
             core.step(&self.common, &self.bells, &self.budget);
         }
-        !core.endpoint.holds_acks()
+        !core.endpoint.owes_acknowledges()
     }
 
     /// Whether a step panicked.

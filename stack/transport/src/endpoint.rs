@@ -388,6 +388,11 @@ impl Endpoint {
         self.index_of(qpn).and_then(|index| self.qp(index)).is_some_and(Qp::owes_acknowledge)
     }
 
+    /// Whether that is so of any queue pair: an ACK was kept for the next round, or did not get its turn in the last one.
+    pub fn owes_acknowledges(&self) -> bool {
+        self.responses.queue.iter().any(|index| self.qp(*index).is_some_and(Qp::owes_acknowledge))
+    }
+
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something to write: a round of it was ended before it said that
     /// there is nothing.
     pub fn may_have_packets(&self) -> bool {

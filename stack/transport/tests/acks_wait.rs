@@ -37,6 +37,18 @@ fn an_ack_alone_waits_one_round() {
     assert_eq!(pair.a.statuses(), [(1, WcStatus::Success)]);
 }
 
+/// A round that ends before an ACK has had its turn owes it as much as one that keeps it: a process that exits pays both.
+#[test]
+fn an_ack_is_owed_from_the_message_on_until_it_has_left() {
+    for may_wait in [true, false] {
+        let mut pair = written();
+        assert!(pair.b.ep.owes_acknowledges() && pair.b.ep.owes_acknowledge(pair.b.qp.qpn));
+        pair.b.ep.let_acks_wait(may_wait);
+        let sent = sent_by_b(&mut pair);
+        assert_eq!((sent.is_empty(), pair.b.ep.owes_acknowledges()), (may_wait, may_wait));
+    }
+}
+
 #[test]
 fn an_ack_leaves_behind_a_request_of_the_same_round() {
     let mut pair = written();
