@@ -32,8 +32,9 @@ use xroce_wire::Qpn;
 pub struct Budget {
     /// Frames taken from the port, and as many from the inner wire and from other shards.
     pub rx: usize,
-    /// Packets sent. What is behind a lost packet in the same kick goes for nothing: the NAK is seen after it. The kernel takes 32
-    /// frames in one call (TX_BATCH_SIZE, net/xdp/xsk.c), so that longer kicks save nothing.
+    /// Packets sent in one kick; a step has one for what was posted, if anything was, and one after what has come in. What is behind
+    /// a lost packet in the same kick goes for nothing: the NAK is seen after it. The kernel takes 32 frames in one call
+    /// (TX_BATCH_SIZE, net/xdp/xsk.c), so that longer kicks save nothing.
     pub tx: usize,
     /// Doorbells looked at.
     pub bells: usize,
