@@ -180,6 +180,46 @@ fn a_finding_leads_to_its_step() {
     std::fs::remove_file(&file).expect("ours");
 }
 
+/// Whether the step of now stands in the window, below the bar that covers its top, when all is drawn.
+const IN_SIGHT: &str = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => { \
+    const row = document.querySelector('#ladder .row.now').getBoundingClientRect(); \
+    const bar = document.querySelector('.bar').getBoundingClientRect(); \
+    done(row.top >= bar.bottom && row.bottom <= innerHeight ? 'in sight' : `${row.top} to ${row.bottom} of ${innerHeight}`); \
+    })))";
+
+#[test]
+fn a_page_opens_at_the_step_of_its_fragment() {
+    let browser = match Browser::start() {
+        Ok(browser) => browser,
+        Err(reason) => return println!("SKIP a_page_opens_at_the_step_of_its_fragment: {reason}"),
+    };
+    let ladder = scripts().remove(2);
+    let (file, steps) = (opened(&browser, &ladder, "fragment"), ladder.steps.len());
+    let open = |fragment: &str| {
+        // Another page in between, so that the fragment is that of a page that opens.
+        browser.ask("POST", "/url", &json!({"url": "about:blank"}));
+        browser.ask("POST", "/url", &json!({"url": format!("file://{}#{fragment}", file.display())}));
+    };
+    for (fragment, step) in [("45", 45), ("9999", steps), (&*steps.to_string(), steps), ("46", 46)] {
+        open(fragment);
+        assert_eq!(browser.step(), format!("step {step} of {steps}"), "#{fragment}");
+        assert_eq!(browser.js(IN_SIGHT), "in sight", "#{fragment}");
+    }
+    // In a page that is open already.
+    browser.js(
+        "new Promise((done) => { addEventListener('hashchange', () => done(0), { once: true }); location.hash = '120'; })",
+    );
+    assert_eq!(browser.step(), format!("step 120 of {steps}"));
+    assert_eq!(browser.js(IN_SIGHT), "in sight");
+    // What is no step leaves a page at its head, where it says what it is about.
+    for fragment in ["", "abc"] {
+        open(fragment);
+        assert_eq!(browser.step(), format!("step 1 of {steps}"), "#{fragment}");
+        assert_eq!(browser.js("scrollY"), 0, "#{fragment}");
+    }
+    std::fs::remove_file(&file).expect("ours");
+}
+
 /// Bytes of a base64 text.
 fn bytes_of(base64: &str) -> Vec<u8> {
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -200,6 +200,14 @@ function draw() {
   show();
 }
 
+/// In another width, also that of a window whose scroll bar has come: the step of now stays where it is seen.
+function redraw() {
+  if ($("ladder").parentElement.clientWidth === $("ladder").viewBox.baseVal.width) return;
+  const top = () => document.querySelector("#ladder .row.now").getBoundingClientRect().top, before = top();
+  draw();
+  if (before >= 0 && before < innerHeight) scrollBy(0, top() - before);
+}
+
 // ---- on paper ----
 /// As wide as the longest label needs, so far as it stays readable.
 function paperWidth() {
@@ -323,16 +331,19 @@ function go(index, scroll = true) {
   now = Math.max(0, Math.min(lab.steps.length - 1, index));
   show();
   try { history.replaceState(null, "", "#" + (now + 1)); } catch { /* some viewers allow none */ }
-  if (scroll) {
-    const row = document.querySelector(`#ladder .row.now`);
-    if (row) row.scrollIntoView({ block: "nearest", behavior: "instant" });
-    keepInSight(row);
-  }
+  if (scroll) bringInSight();
 }
 
-/// The bar covers the top of the page.
-function keepInSight(row) {
+/// The step that a fragment names, if it names one.
+function named() {
+  return /^#\d+$/.test(location.hash) ? Math.max(0, Math.min(lab.steps.length, Number(location.hash.slice(1))) - 1) : undefined;
+}
+
+function bringInSight() {
+  const row = document.querySelector(`#ladder .row.now`);
   if (!row) return;
+  row.scrollIntoView({ block: "nearest", behavior: "instant" });
+  // The bar covers the top of the page.
   const box = row.getBoundingClientRect(), bar = document.querySelector(".bar").getBoundingClientRect();
   if (box.top < bar.bottom + 12) scrollBy(0, box.top - bar.bottom - 60);
   else if (box.bottom > innerHeight - 60) scrollBy(0, box.bottom - innerHeight + 120);
@@ -538,14 +549,11 @@ function begin() {
   dark.addEventListener("change", follow);
   addEventListener("beforeprint", paper);
   addEventListener("afterprint", () => $("paper").replaceChildren());
-  let width = 0;
-  new ResizeObserver(() => {
-    const wide = $("ladder").parentElement.clientWidth;
-    if (wide !== width) { width = wide; draw(); }
-  }).observe($("ladder").parentElement);
-  addEventListener("hashchange", () => go(Number(location.hash.slice(1)) - 1 || 0));
-  now = Math.max(0, Math.min(lab.steps.length - 1, Number(location.hash.slice(1)) - 1 || 0));
+  new ResizeObserver(redraw).observe($("ladder").parentElement);
+  addEventListener("hashchange", () => go(named() ?? 0));
+  now = named() ?? 0;
   draw();
+  if (named() !== undefined) bringInSight();
   document.documentElement.dataset.ready = "true";
 }
 
