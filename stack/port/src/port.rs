@@ -221,8 +221,8 @@ pub trait Port: Send {
     /// Nothing committed is waiting for a kick.
     fn tx_idle(&self) -> bool;
 
-    /// Appends the descriptors that become readable when a frame may be waiting. Poll them for reading only: they are
-    /// nearly always writable.
+    /// Appends the descriptors that become readable when a frame may be waiting: none once the link is
+    /// [`LinkChange::Gone`]. Poll them for reading only: they are nearly always writable.
     fn wait_fds(&self, out: &mut Vec<RawFd>);
 
     /// To be called right before sleeping on [`Port::wait_fds`].

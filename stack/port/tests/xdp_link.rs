@@ -138,19 +138,84 @@ fn unplugged_while_asleep() {
     });
 }
 
+/// Frames that lie in the ring, where nobody takes them any more, keep the socket readable.
+#[test]
+fn a_dead_port_does_not_keep_its_engine_awake() {
+    run("a_dead_port_does_not_keep_its_engine_awake", LIMIT, || {
+        let net = Net::new(1500);
+        let mut b = net.port_b(|_| {});
+        let mut a = net.port_a(|_| {});
+        send(&mut a, &frame(true, 1, 200));
+        a.tx_flush();
+        assert!(is_readable(&b, SOON.as_millis() as i32), "the frame came");
+        take_program_off(&b);
+        eventually("the sleeper is told", SOON, || {
+            b.before_wait();
+            b.after_wait();
+            matches!(b.link(), Some(LinkChange::Gone(_)))
+        });
+        assert_eq!(b.rx_burst(8), 0);
+        assert!(!is_readable(&b, 0), "a sleeper would not sleep");
+        assert_account(&mut b);
+    });
+}
+
+/// Whether some descriptor of the port is readable within `patience_ms`.
+fn is_readable(port: &XdpPort, patience_ms: libc::c_int) -> bool {
+    let mut fds = Vec::new();
+    port.wait_fds(&mut fds);
+    let mut polled: Vec<_> = fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+    // SAFETY: an array of its own length, which lives through the call.
+    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, patience_ms) > 0 }
+}
+
+/// The port goes with the netdev, not with its name.
+#[test]
+fn a_netdev_that_takes_over_the_name_does_not_speak_for_ours() {
+    run("a_netdev_that_takes_over_the_name_does_not_speak_for_ours", LIMIT, || {
+        let net = Net::new(1500);
+        let mut b = net.port_b(|_| {});
+        let mut a = net.port_a(|_| {});
+        net.a.enter();
+        ip("link set va down");
+        ip("link set va name old");
+        ip("link set old up");
+        // It is down.
+        ip("link add va type veth peer name vc");
+        let patience = Instant::now() + Duration::from_millis(200);
+        while Instant::now() < patience {
+            a.before_wait();
+            a.after_wait();
+            assert_eq!(a.link(), None, "the netdev is up");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        ip("link set old down");
+        assert_eq!(next_change(&mut a), LinkChange::Down);
+        ip("link set old up");
+        assert_eq!(next_change(&mut a), LinkChange::Up);
+        send(&mut a, &frame(true, 1, 200));
+        a.tx_flush();
+        assert_eq!(take_within(&mut b, 1, SOON).len(), 1);
+    });
+}
+
 /// Report H35.
 #[test]
 fn the_program_is_taken_off_under_us() {
     run("the_program_is_taken_off_under_us", LIMIT, || {
-        const BPF_LINK_DETACH: libc::c_long = 34;
         let net = Net::new(1500);
         let mut b = net.port_b(|_| {});
-        assert!(b.attachment().is_attached());
-        let link_fd = b.attachment().as_fd().as_raw_fd() as u32;
-        // SAFETY: the attribute block of this command is one u32, which lives through the call.
-        let status = unsafe { libc::syscall(libc::SYS_bpf, BPF_LINK_DETACH, &raw const link_fd, 4) };
-        assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
-        assert!(!b.attachment().is_attached());
+        take_program_off(&b);
         assert_dead(&mut b, "detached");
     });
+}
+
+fn take_program_off(port: &XdpPort) {
+    const BPF_LINK_DETACH: libc::c_long = 34;
+    assert!(port.attachment().is_attached());
+    let link_fd = port.attachment().as_fd().as_raw_fd() as u32;
+    // SAFETY: the attribute block of this command is one u32, which lives through the call.
+    let status = unsafe { libc::syscall(libc::SYS_bpf, BPF_LINK_DETACH, &raw const link_fd, 4) };
+    assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
+    assert!(!port.attachment().is_attached());
 }

@@ -73,8 +73,11 @@ impl Link {
 
     /// It is time to look whether everything is still there. To be asked in every round.
     pub(super) fn check_due(&mut self, slept: bool) -> bool {
+        if self.is_gone() {
+            return false;
+        }
         self.calls += 1;
-        if self.is_gone() || (self.calls < CALLS_A_CLOCK_READ && !slept) {
+        if self.calls < CALLS_A_CLOCK_READ && !slept {
             return false;
         }
         self.calls = 0;
@@ -124,6 +127,16 @@ mod tests {
         assert_eq!(link.change(), Some(LinkChange::Gone("removed".into())));
         assert_eq!(link.change(), None);
     }
+
+    /// An engine goes on to ask, as often as before.
+    #[test]
+    fn who_is_gone_is_not_counted_on() {
+        let mut link = Link::new();
+        link.gone("removed");
+        link.calls = u32::MAX;
+        assert!(!link.check_due(false) && !link.check_due(true));
+    }
+
     #[test]
     fn frames_that_come_spare_the_look() {
         let mut link = Link::new();

@@ -209,7 +209,7 @@ impl XdpPort {
         match self.netdev.is_up() {
             Some(true) => self.link.up(),
             Some(false) => self.link.down(),
-            None => {} // renamed: the sockets go by index
+            None => {} // it has just gone: the next look finds the program gone too
         }
     }
 }
@@ -350,7 +350,10 @@ impl Port for XdpPort {
     }
 
     fn wait_fds(&self, out: &mut Vec<RawFd>) {
-        out.extend(self.queues.iter().map(Queue::fd));
+        // What a dead port's rings still hold nobody takes: it would end every sleep.
+        if !self.link.is_gone() {
+            out.extend(self.queues.iter().map(Queue::fd));
+        }
     }
 
     fn after_wait(&mut self) {

@@ -91,7 +91,7 @@ impl Netdev {
         // SAFETY: the kernel has just handed us this descriptor and nobody else owns it.
         let control = unsafe { OwnedFd::from_raw_fd(fd) };
 
-        let mtu = mtu(&control, name)?;
+        let mtu = mtu(&control, request_for(name))?;
         let mut request = request_for(name);
         ioctl(&control, libc::SIOCGIFHWADDR, &mut request)?;
         // SAFETY: the kernel filled the `hwaddr` member; every bit pattern is valid bytes.
@@ -108,9 +108,17 @@ impl Netdev {
         Ok(Netdev { name, ifindex, mtu, mac, rx_queues, tx_queues, driver, hides_vlan_tags, mtu_now: mtu, control })
     }
 
-    /// Whether the netdev is administratively up now; `None` when it cannot be told (renamed or removed).
+    /// A request block that carries the name the netdev has now: the one it had may be another's. `None` when it is gone.
+    fn request_now(&self) -> Option<libc::ifreq> {
+        let mut request = request_for("");
+        request.ifr_ifru.ifru_ifindex = libc::c_int::try_from(self.ifindex).ok()?;
+        ioctl(&self.control, libc::SIOCGIFNAME, &mut request).ok()?;
+        Some(request)
+    }
+
+    /// Whether the netdev is administratively up now; `None` when it cannot be told (removed).
     pub(super) fn is_up(&self) -> Option<bool> {
-        let mut request = request_for(&self.name);
+        let mut request = self.request_now()?;
         ioctl(&self.control, libc::SIOCGIFFLAGS, &mut request).ok()?;
         // SAFETY: the kernel filled the `flags` member; every bit pattern is a valid integer.
         let flags = unsafe { request.ifr_ifru.ifru_flags };
@@ -119,7 +127,7 @@ impl Netdev {
 
     /// The MTU before and now, when it is another one than at the last look.
     pub(super) fn mtu_change(&mut self) -> Option<(u32, u32)> {
-        let now = mtu(&self.control, &self.name).ok()?;
+        let now = mtu(&self.control, self.request_now()?).ok()?;
         let before = std::mem::replace(&mut self.mtu_now, now);
         (before != now).then_some((before, now))
     }
@@ -155,8 +163,7 @@ fn ethtool<T>(control: &OwnedFd, name: &str, command: &mut T) -> io::Result<()> 
     ioctl(control, SIOCETHTOOL, &mut request)
 }
 
-fn mtu(control: &OwnedFd, name: &str) -> io::Result<u32> {
-    let mut request = request_for(name);
+fn mtu(control: &OwnedFd, mut request: libc::ifreq) -> io::Result<u32> {
     ioctl(control, libc::SIOCGIFMTU, &mut request)?;
     // SAFETY: the kernel filled the `mtu` member; every bit pattern is a valid integer.
     Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
