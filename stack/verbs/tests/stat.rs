@@ -180,3 +180,19 @@ fn clients_that_misbehave_keep_nobody_out() {
     drop(server);
     assert!(!endpoint.path.exists());
 }
+
+#[test]
+fn a_device_that_was_closed_is_no_longer_on_offer() {
+    let (ca, _cb) = devices(Progress::Event);
+    let server = ca.serve_stat().unwrap();
+    let endpoint = endpoint(&server);
+    ca.close().unwrap();
+    // Who asks first may still be let in.
+    let start = std::time::Instant::now();
+    for _ in 0..2 {
+        let error = endpoint.ask(Which::None).unwrap_err();
+        assert!(!matches!(error, stat::AskError::Silent { .. }), "{error}");
+    }
+    assert!(start.elapsed() < PATIENCE);
+    assert!(stat::endpoints().iter().all(|found| found.path != server.path()));
+}

@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::net::sockopt::Timeout;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -22,7 +22,7 @@ use super::{Report, VERSION, Which};
 /// Names a directory to use in place of the usual ones.
 const OVERRIDE: &str = "XROCE_RUN_DIR";
 
-/// How long a process may take to let us in, and then to answer.
+/// How long a process may take to let us in, and then to answer, in whatever pieces.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes of the longest answer that is read: 65,536 queue pairs have room.
@@ -218,7 +218,7 @@ impl Endpoint {
 
     fn ask_within(&self, which: Which, patience: Duration) -> Result<Report, AskError> {
         let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::WouldBlock => AskError::Silent { pid: self.pid, patience },
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => AskError::Silent { pid: self.pid, patience },
             _ => AskError::Io { path: self.path.clone(), source: error },
         };
         let answer = self.exchange(&which.request(), patience).map_err(failed)?;
@@ -235,12 +235,33 @@ impl Endpoint {
 
     fn exchange(&self, request: &str, patience: Duration) -> io::Result<String> {
         let mut stream = connect(&self.path, Some(patience))?;
-        stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
         stream.write_all(format!("{request}\n").as_bytes())?;
         let mut answer = String::new();
-        stream.take(ANSWER_MAX).read_to_string(&mut answer)?;
+        let until = Instant::now() + patience;
+        Until { stream, until }.take(ANSWER_MAX).read_to_string(&mut answer)?;
         Ok(answer)
+    }
+}
+
+/// What comes until then.
+struct Until {
+    stream: UnixStream,
+    until: Instant,
+}
+
+impl Read for Until {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(left(self.until)?)?;
+        self.stream.read(into)
+    }
+}
+
+/// What is left until then, for a time-out; an error when it is over.
+pub(super) fn left(until: Instant) -> io::Result<Option<Duration>> {
+    match until.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+        left => Ok(Some(left)),
     }
 }
 
@@ -250,7 +271,6 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
-    use std::time::Instant;
     use xroce_wire::Qpn;
 
     fn scratch(name: &str) -> PathBuf {
@@ -289,6 +309,32 @@ mod tests {
         assert!(start.elapsed() < 200 * PATIENCE);
         assert!(!buried(&endpoint), "somebody listens");
         drop(waiting);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// Root asks the processes of everybody.
+    #[test]
+    fn an_answer_that_trickles_is_not_waited_for() {
+        const PATIENCE: Duration = Duration::from_millis(100);
+        let dir = scratch("trickle");
+        ready(&dir).unwrap();
+        let endpoint = Endpoint { pid: 1, device: "eth0".to_owned(), path: dir.join("1-eth0.sock") };
+        let listener = UnixListener::bind(&endpoint.path).unwrap();
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut stream = listener.accept().unwrap().0;
+                BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+                // It ends when the other end does, or after a hundred times what it was waited for.
+                for _ in 0..1_000 {
+                    if stream.write_all(b" ").is_err() {
+                        break;
+                    }
+                    std::thread::sleep(PATIENCE / 10);
+                }
+            });
+            endpoint.ask_within(Which::None, PATIENCE).unwrap_err()
+        });
+        assert!(matches!(error, AskError::Silent { pid: 1, patience: PATIENCE }), "{error}");
         fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -10,15 +10,20 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Report, VERSION, Which, rendezvous};
+use super::rendezvous::{self, left};
+use super::{Report, VERSION, Which};
 use crate::context::{Context, ContextInner};
 
 /// Bytes of the longest request.
 const REQUEST_MAX: usize = 64;
+
+/// How long to wait where nobody can be let in: no descriptor is free, most likely.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How long one client is served.
 const SERVING: Duration = Duration::from_secs(2);
@@ -40,9 +45,24 @@ pub enum ServeError {
 /// The offer; it ends, and the socket goes, when this is dropped. It does not keep the device open.
 #[derive(Debug)]
 pub struct StatServer {
-    listener: Arc<UnixListener>,
+    door: Arc<Door>,
     path: PathBuf,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Where clients come in.
+#[derive(Debug)]
+struct Door {
+    listener: UnixListener,
+    closed: AtomicBool,
+}
+
+impl Door {
+    /// Lets nobody in any more, and ends the wait for a client.
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    }
 }
 
 impl StatServer {
@@ -55,8 +75,7 @@ impl StatServer {
 impl Drop for StatServer {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
-        // Ends the wait for a client.
-        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        self.door.close();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -74,14 +93,14 @@ impl Context {
     /// See [`ServeError`].
     pub fn serve_stat(&self) -> Result<StatServer, ServeError> {
         let (listener, path) = bind(&self.name())?;
-        let listener = Arc::new(listener);
-        let (inner, listening) = (Arc::downgrade(self.inner()), Arc::clone(&listener));
+        let door = Arc::new(Door { listener, closed: AtomicBool::new(false) });
+        let (inner, watched) = (Arc::downgrade(self.inner()), Arc::clone(&door));
         let started = Instant::now();
         let thread = std::thread::Builder::new()
             .name("xroce-stat".into())
-            .spawn(move || serve(&listening, &inner, started))
+            .spawn(move || serve(&watched, &inner, started))
             .map_err(ServeError::Thread)?;
-        Ok(StatServer { listener, path, thread: Some(thread) })
+        Ok(StatServer { door, path, thread: Some(thread) })
     }
 }
 
@@ -120,13 +139,19 @@ fn bind_in(dir: &Path, device: &str) -> io::Result<(UnixListener, PathBuf)> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, "too many devices of this name in this process"))
 }
 
-fn serve(listener: &UnixListener, device: &Weak<ContextInner>, started: Instant) {
-    // Ends when the socket is shut down: by the drop of the offer.
-    while let Ok((stream, _)) = listener.accept() {
-        let Some(inner) = device.upgrade() else { return };
-        let context = Context::from(inner);
-        // A client that hangs up or dawdles is its own affair.
-        let _ = answer(stream, &context, started);
+fn serve(door: &Door, device: &Weak<ContextInner>, started: Instant) {
+    while !door.closed.load(Ordering::Acquire) {
+        match door.listener.accept() {
+            Ok((stream, _)) => {
+                // Where the device is gone, whoever comes is to be turned away and not to wait.
+                let Some(inner) = device.upgrade() else { return door.close() };
+                // A client that hangs up or dawdles is its own affair.
+                let _ = answer(stream, &Context::from(inner), started);
+            }
+            // Where the door was not closed, the process has to do without for a while.
+            Err(_) if !door.closed.load(Ordering::Acquire) => std::thread::sleep(PAUSE),
+            Err(_) => return,
+        }
     }
 }
 
@@ -164,14 +189,6 @@ fn program(mut words: impl Iterator<Item = String>) -> String {
     let name = Path::new(&name).file_name().map_or(name.clone(), |base| base.to_string_lossy().into_owned());
     let line = words.fold(name, |line, word| line + " " + &word);
     line.chars().take(LONGEST).collect()
-}
-
-/// What is left until then, for a time-out; an error when it is over.
-fn left(until: Instant) -> io::Result<Option<Duration>> {
-    match until.saturating_duration_since(Instant::now()) {
-        Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
-        left => Ok(Some(left)),
-    }
 }
 
 /// One line, without its end.
