@@ -10,10 +10,11 @@ mod queues;
 mod session;
 mod work;
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use xroce::{AsyncEvent, Context, Progress};
 
@@ -21,6 +22,7 @@ use super::Outcome;
 use crate::device::{DeviceArgs, DeviceError};
 use crate::number::number;
 use crate::tcp::{self, TcpError};
+use protocol::{Fault, errno};
 use session::Session;
 
 /// The TCP port where nobody says otherwise; `xroce script --peer` looks there.
@@ -48,7 +50,7 @@ pub enum ServeError {
     /// No listener.
     #[error(transparent)]
     Tcp(#[from] TcpError),
-    /// Not even a line can be written, or no thread be made.
+    /// Not even a line can be written.
     #[error("{0}")]
     System(#[from] io::Error),
 }
@@ -88,13 +90,28 @@ pub fn run(args: &Args) -> Result<Outcome, ServeError> {
     out.flush()?;
     drop(out);
     let shared = Arc::new(Shared { context: opened.context.clone(), events: Mutex::new(Vec::new()) });
+    let mut shut = false;
     loop {
-        let stream = tcp::accept(&listener)?;
         let shared = Arc::clone(&shared);
         // A connection that breaks is the client's affair; its objects are dropped with the session.
-        thread::Builder::new().name("agent".into()).spawn(move || drop(serve(stream, shared)))?;
+        let let_in = |stream| thread::Builder::new().name("agent".into()).spawn(move || drop(serve(stream, shared)));
+        let tried = tcp::accept(&listener).map_err(ServeError::from).and_then(|stream| Ok(let_in(stream)?));
+        // Too many clients for the descriptors or threads there are, mostly: that must not end those who are in.
+        if let Err(error) = &tried {
+            if !shut {
+                eprintln!("xroce agent: {error}; it is tried again until it goes");
+            }
+            thread::sleep(PAUSE);
+        }
+        shut = tried.is_err();
     }
 }
+
+/// Between two tries to let a client in.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Bytes of the longest request: `buf_write` takes 65,536 bytes in twice as many digits, and the rest has room in as much again.
+const LINE_MAX: usize = 1 << 18;
 
 fn serve(stream: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     stream.set_nodelay(true)?;
@@ -102,10 +119,18 @@ fn serve(stream: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     let mut out = stream;
     let mut session = Session::new(shared);
     let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line)? > 0 {
-        let mut reply = session.serve(&String::from_utf8_lossy(&line));
+    while (&mut lines).take(LINE_MAX as u64).read_until(b'\n', &mut line)? > 0 {
+        let endless = line.len() == LINE_MAX && !line.ends_with(b"\n");
+        let mut reply = if endless {
+            Fault::new(errno::EINVAL, "line", format!("longer than {LINE_MAX} bytes: the connection ends")).line()
+        } else {
+            session.serve(&String::from_utf8_lossy(&line))
+        };
         reply.push('\n');
         out.write_all(reply.as_bytes())?;
+        if endless {
+            break;
+        }
         line.clear();
     }
     Ok(())
