@@ -4,12 +4,14 @@
 //! before it (its PSN is missing), behind it (its PSN was here, and the responder asks for it), and one that only the capture missed
 //! (its PSN is missing, and is acknowledged).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use xroce_wire::{NakCode, Operation, Packet, Psn, Syndrome};
 
 use super::diagnosis::Diagnosis;
+use super::gaps::{Gap, Gaps, Of};
 use super::psns::Psns;
+use super::responder::Responder;
 use super::trouble::Kind;
 use crate::words;
 
@@ -18,8 +20,10 @@ const SILENCE_NS: i128 = 200_000;
 /// The same packet again within this time was doubled on the way, if nothing asked for it.
 const AT_ONCE_NS: i128 = 20_000;
 
-/// A packet that was sent again comes no later than so for the first time: it is not held longer on its way.
-const LATE_NS: i128 = 10_000_000;
+/// New requests that may come late while older ones are sent again. More of them are sent behind those.
+const NEW_MAX: u32 = 4;
+/// Behind so many missing packets one alone does not tell that they are.
+const FAR: i32 = 4;
 /// A PSN of UC so far behind the newest is not late: the sender began afresh.
 const UC_AFRESH: i32 = 4_096;
 
@@ -42,62 +46,9 @@ struct Request {
     psns: u32,
     wants_answer: bool,
     times: u32,
-    /// The frame in which it came last.
+    /// The frame in which it came last, and when.
     last_frame: u64,
-    /// It came behind later ones.
-    late: bool,
-    /// It came while one before it was missing, so that the responder did not take it.
-    early: bool,
-}
-
-/// Of what PSNs are missing.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
-    /// Of new requests.
-    New,
-    /// Of what the requester sends again.
-    Again,
-    /// Of UC, which sends nothing again.
-    Uc,
-}
-
-/// PSNs that are missing.
-#[derive(Clone, Copy)]
-struct Gap {
-    of: Of,
-    first: Psn,
-    last: Psn,
-    /// Where it shows.
-    index: usize,
-    frame: u64,
-}
-
-impl Gap {
-    fn holds(&self, psn: Psn) -> bool {
-        psn.distance_from(self.first) >= 0 && psn.distance_from(self.last) <= 0
-    }
-
-    fn psns(&self) -> impl Iterator<Item = Psn> + use<> {
-        let first = self.first;
-        (0..=self.last.distance_from(first).unsigned_abs()).map(move |n| first.add(n))
-    }
-
-    /// What is left of it without a PSN.
-    fn without(self, psn: Psn) -> impl Iterator<Item = Gap> {
-        let before = (self.first != psn).then(|| Gap { last: psn.sub(1), ..self });
-        let behind = (self.last != psn).then(|| Gap { first: psn.add(1), ..self });
-        before.into_iter().chain(behind)
-    }
-}
-
-/// A gap that was filled by sending again, which does not say yet that the packets were lost: they may come late.
-struct Replaced {
-    gap: Gap,
-    /// From which frame on it was sent again, and when.
-    again: u64,
-    time_ns: i128,
-    /// PSNs that have not come late.
-    left: BTreeSet<u32>,
+    last_ns: i128,
 }
 
 /// A refusal that waits for what the requester does about it.
@@ -116,6 +67,32 @@ struct Loose {
     frame: u64,
     psn: Psn,
     at_once: bool,
+    /// What was being sent again until then.
+    before: Option<Resend>,
+}
+
+/// What is being sent again.
+#[derive(Clone, Copy)]
+struct Resend {
+    next: Psn,
+    /// New requests that came meanwhile, and the first of them: before that it ends, but for what is late.
+    new: u32,
+    end: Option<Psn>,
+}
+
+impl Resend {
+    fn from(next: Psn) -> Resend {
+        Resend { next, new: 0, end: None }
+    }
+}
+
+/// What a packet does that comes again and not in its turn.
+enum Passes {
+    /// It goes on with what is sent again, and something before it is missing.
+    Hole,
+    /// It is so far on that it may be late, of what was sent again before.
+    Stray,
+    Nothing,
 }
 
 pub(super) struct Half {
@@ -126,14 +103,19 @@ pub(super) struct Half {
     /// PSN of the next new request packet.
     next: Option<Psn>,
     requests: Psns<Request>,
-    gaps: Vec<Gap>,
-    replaced: Vec<Replaced>,
+    gaps: Gaps,
     /// Packets that came damaged, requests and responses: PSN and frame.
     damaged: [BTreeMap<u32, u64>; 2],
     open: Option<Open>,
     loose: Option<Loose>,
-    /// What would be the next packet of those that are sent again.
-    resending: Option<Psn>,
+    resending: Option<Resend>,
+    /// What would follow on what a NAK asked for. That has come, but may be what was late: then it is to come once more.
+    begun: Option<Psn>,
+    /// A packet far on in what is sent again, and the PSN behind it.
+    stray: Option<(Psn, Psn)>,
+    responder: Responder,
+    /// The shortest time between a request that was sent once and its acknowledgement.
+    round_trip_ns: Option<i128>,
     acked: Option<Psn>,
     /// PSN of the next READ response packet.
     read_next: Option<Psn>,
@@ -147,19 +129,27 @@ pub(super) struct Half {
 }
 
 impl Half {
-    pub(super) fn new(names: [&'static str; 2], mtu: Option<u32>, answers_captured: bool) -> Half {
+    pub(super) fn new(
+        names: [&'static str; 2],
+        mtu: Option<u32>,
+        answers_captured: bool,
+        round_trip_ns: Option<i128>,
+    ) -> Half {
         Half {
             names,
             mtu,
             answers_captured,
             next: None,
             requests: Psns::new(),
-            gaps: Vec::new(),
-            replaced: Vec::new(),
+            gaps: Gaps::default(),
             damaged: [BTreeMap::new(), BTreeMap::new()],
             open: None,
             loose: None,
             resending: None,
+            begun: None,
+            stray: None,
+            responder: Responder::new(),
+            round_trip_ns,
             acked: None,
             read_next: None,
             read_gaps: Vec::new(),
@@ -184,7 +174,7 @@ impl Half {
             }
             (None, _) => {}
             (Some(next), 0..) => {
-                self.hole_before(next, seen);
+                self.new_while_resending(next, seen);
                 self.missing(if seen.uc { Of::Uc } else { Of::New }, next, psn, seen);
             }
             (Some(_), _) if seen.uc => self.uc_old(seen, out),
@@ -193,13 +183,11 @@ impl Half {
         let psns = self.psns(seen);
         if ahead >= 0 || (seen.uc && ahead < -UC_AFRESH) {
             self.next = Some(psn.add(psns));
-            self.resending = None;
         }
         let wants_answer =
             seen.packet.ack_req() || matches!(seen.operation, Operation::ReadRequest) || seen.operation.is_atomic();
         let name = words::label(seen.packet.header_bytes());
         let (index, frame) = (seen.index, seen.frame);
-        let early = !seen.uc && self.gaps.iter().any(|gap| psn.distance_from(gap.last) > 0);
         let request = self.requests.entry(psn, || Request {
             index,
             frame,
@@ -208,11 +196,11 @@ impl Half {
             wants_answer: wants_answer && !seen.uc,
             times: 0,
             last_frame: frame,
-            late: ahead < 0,
-            early,
+            last_ns: seen.time_ns,
         });
         request.times += 1;
-        (request.last_frame, request.early) = (frame, early);
+        (request.last_frame, request.last_ns) = (frame, seen.time_ns);
+        self.responder.request(psn, psns, frame);
         self.last_ns = Some(seen.time_ns);
     }
 
@@ -227,14 +215,32 @@ impl Half {
     /// The PSNs from one to the one before another are not here, if there are any.
     fn missing(&mut self, of: Of, first: Psn, behind: Psn, seen: &Seen<'_>) {
         if behind.distance_from(first) > 0 {
-            self.gaps.push(Gap { of, first, last: behind.sub(1), index: seen.index, frame: seen.frame });
+            let (index, frame) = (seen.index, seen.frame);
+            self.gaps.add(Gap { of, first, last: behind.sub(1), index, frame, again: None, made_good: false });
+        }
+    }
+
+    /// A new request comes. While others are sent again it may be late; or these are over, and their last are missing.
+    fn new_while_resending(&mut self, next: Psn, seen: &Seen<'_>) {
+        let Some(resend) = &mut self.resending else { return };
+        let end = *resend.end.get_or_insert(next);
+        resend.new += 1;
+        if resend.new > NEW_MAX {
+            self.hole_before(end, seen);
+            self.resending = None;
         }
     }
 
     /// While packets are sent again, those up to `until` that are left out. An acknowledgement lets a requester skip what
     /// it covers; who does not see the answers cannot tell.
     fn hole_before(&mut self, until: Psn, seen: &Seen<'_>) {
-        let Some(expected) = self.resending.filter(|_| self.answers_captured && !seen.uc) else { return };
+        let Some(Resend { next: expected, .. }) = self.resending.filter(|_| self.answers_captured && !seen.uc) else {
+            return;
+        };
+        // A NAK that asks for what is passed over has had its effect.
+        self.open.take_if(|open| {
+            open.kind != Kind::Rnr && until.distance_from(open.psn) > 0 && open.psn.distance_from(expected) >= 0
+        });
         let first = self.acked.map(|acked| acked.add(1)).filter(|behind| behind.distance_from(expected) > 0);
         self.missing(Of::Again, first.unwrap_or(expected), until, seen);
     }
@@ -242,12 +248,12 @@ impl Half {
     /// A PSN of UC that lies behind what was sent before: late, or twice.
     fn uc_old(&mut self, seen: &Seen<'_>, out: &mut Diagnosis) {
         let psn = seen.packet.psn();
-        if let Some(gap) = self.gaps.iter().position(|gap| gap.holds(psn)) {
+        if self.gaps.holds(psn) {
             let dropped = match seen.operation.begins_message() && seen.operation.ends_message() {
                 true => "",
                 false => " UC waits for nothing: the message is dropped.",
             };
-            self.late(gap, seen, dropped, out);
+            self.late(seen, dropped, out);
         } else if self.requests.get(psn).is_some() {
             let at_once = self.last_ns.is_some_and(|last| seen.time_ns - last <= AT_ONCE_NS);
             if at_once {
@@ -259,42 +265,75 @@ impl Half {
     /// A PSN that lies behind what was sent before.
     fn old(&mut self, seen: &Seen<'_>, out: &mut Diagnosis) {
         let psn = seen.packet.psn();
-        let known = self.requests.get(psn).is_some();
-        let expected = self.resending == Some(psn);
-        let mut caused = expected
-            || self.asks_again(seen, out)
-            || self.begins_behind_a_nak(seen)
-            || (!self.goes_on_behind(seen) && self.cause(seen, known, out));
-        if caused && !expected {
-            // What lies before is no part of it: if it comes, it is late.
-            self.replaced.retain(|replaced| psn.distance_from(replaced.gap.last) > 0);
+        for gap in self.gaps.settled(seen.time_ns) {
+            self.lost_before(&gap, out);
         }
-        if !caused && self.late_after_all(seen, out) {
+        let known = self.requests.get(psn).is_some();
+        let owed = self.gaps.holds(psn);
+        let follows = self.begun == Some(psn);
+        let in_turn = self.resending.is_some_and(|resend| resend.next == psn && !(owed && resend.end == Some(psn)));
+        let asked = self.open.as_ref().is_some_and(|open| open.psn == psn);
+        let caused = follows
+            || in_turn
+            || self.asks_again(seen, out)
+            || !owed && self.begins_behind_a_nak(seen)
+            || !self.goes_on_behind(seen) && self.cause(seen, known, out);
+        if !caused && owed {
+            return self.late(seen, "", out);
+        }
+        self.gaps.sent_again(psn, seen.frame, seen.time_ns);
+        out.again.insert(seen.index);
+        let next = psn.add(self.psns(seen));
+        let unsure = owed && follows || asked && (owed || self.resending.is_some());
+        if unsure && !in_turn {
+            self.begun = Some(next);
             return;
         }
-        if !caused && self.resending.is_some_and(|expected| psn.distance_from(expected) > 0) {
-            // The same go-back-N, of which something is missing.
-            self.hole_before(psn, seen);
-            caused = true;
-        }
-        let gap = self.gaps.iter().position(|gap| gap.holds(psn)).filter(|at| !known || self.gaps[*at].of == Of::Again);
-        match gap {
-            Some(gap) if !caused => return self.late(gap, seen, "", out),
-            Some(gap) => self.fill(gap, seen, out),
-            None if !caused => {
+        match (!caused).then(|| self.passes_over(seen)) {
+            Some(Passes::Stray) => return,
+            Some(Passes::Nothing) => {
                 let at_once = self.last_ns.is_some_and(|last| seen.time_ns - last <= AT_ONCE_NS);
-                self.loose = Some(Loose { index: seen.index, frame: seen.frame, psn, at_once });
+                let (index, frame, before) = (seen.index, seen.frame, self.resending);
+                self.loose = Some(Loose { index, frame, psn, at_once, before });
             }
-            None => {}
+            Some(Passes::Hole) | None => {}
         }
-        self.resending = Some(psn.add(self.psns(seen)));
-        out.again.insert(seen.index);
+        self.begun = self.begun.filter(|_| in_turn && !follows);
+        self.resending = match self.resending.filter(|_| in_turn && !follows) {
+            Some(resend) => Some(Resend { next, ..resend }),
+            None => Some(Resend::from(next)),
+        }
+        .filter(|resend| resend.end.is_some() || self.next.is_some_and(|new| new.distance_from(next) > 0));
+    }
+
+    /// Whether a packet goes on with what is sent again, of which something is missing before it.
+    fn passes_over(&mut self, seen: &Seen<'_>) -> Passes {
+        let psn = seen.packet.psn();
+        let before = |next: Psn| psn.distance_from(next) > 0;
+        let goes_on = self.resending.map(|resend| resend.next).filter(|next| before(*next));
+        let Some(next) = goes_on.or(self.begun.filter(|next| before(*next))) else { return Passes::Nothing };
+        let far = psn.distance_from(next) > FAR;
+        let follows = self.stray.take().filter(|(_, behind)| *behind == psn);
+        if far && follows.is_none() {
+            self.stray = Some((psn, psn.add(self.psns(seen))));
+            return Passes::Stray;
+        }
+        if goes_on.is_none() {
+            self.resending = Some(Resend::from(next));
+        }
+        self.hole_before(follows.map_or(psn, |(first, _)| first), seen);
+        Passes::Hole
+    }
+
+    /// What would be the next packet of those that are sent again.
+    fn next_again(&self) -> Option<Psn> {
+        self.resending.map(|resend| resend.next).or(self.begun)
     }
 
     /// Whether what is sent again goes on behind a gap after a silence: a timer would begin with the oldest that is not acknowledged.
     fn goes_on_behind(&self, seen: &Seen<'_>) -> bool {
         let psn = seen.packet.psn();
-        self.resending.is_some_and(|expected| psn.distance_from(expected) > 0)
+        self.next_again().is_some_and(|next| psn.distance_from(next) > 0)
             && self.acked.is_some_and(|acked| psn.distance_from(acked) > 1)
             && self.open.as_ref().is_none_or(|open| open.psn != psn)
     }
@@ -303,12 +342,10 @@ impl Half {
     fn begins_behind_a_nak(&mut self, seen: &Seen<'_>) -> bool {
         let psn = seen.packet.psn();
         // Behind what is being sent again already, it goes on with that.
-        let begins = self.resending.is_none_or(|expected| psn.distance_from(expected) < 0);
+        let begins = self.next_again().is_none_or(|next| psn.distance_from(next) < 0);
         let behind = |open: &mut Open| begins && open.kind != Kind::Rnr && psn.distance_from(open.psn) > 0;
         let Some(open) = self.open.take_if(behind) else { return false };
-        if !self.gaps.iter().any(|gap| gap.holds(open.psn)) {
-            self.missing(Of::Again, open.psn, psn, seen);
-        }
+        self.missing(Of::Again, open.psn, psn, seen);
         true
     }
 
@@ -395,50 +432,23 @@ impl Half {
         true
     }
 
-    /// A missing PSN is sent again.
-    fn fill(&mut self, at: usize, seen: &Seen<'_>, out: &mut Diagnosis) {
-        let gap = self.gaps.remove(at);
-        self.lost_before(&gap, Some(seen.frame), out);
-        let left = gap.psns().map(Psn::value).collect();
-        self.replaced.push(Replaced { gap, again: seen.frame, time_ns: seen.time_ns, left });
-    }
-
     /// A missing PSN comes late.
-    fn late(&mut self, at: usize, seen: &Seen<'_>, then: &str, out: &mut Diagnosis) {
-        let (psn, gap) = (seen.packet.psn(), self.gaps.remove(at));
-        let text = format!(
-            "PSN {} (frame {}) comes behind frame {}, which has a later one: overtaken on the way.{then}",
-            psn.value(),
-            seen.frame,
-            gap.frame
-        );
-        out.say(Kind::Reordered, seen.index, text);
-        self.gaps.extend(gap.without(psn));
-    }
-
-    /// Whether a packet that nobody asked for is the first of its PSN, which was sent again before it came. When all of a gap has
-    /// come so, nothing was lost.
-    fn late_after_all(&mut self, seen: &Seen<'_>, out: &mut Diagnosis) -> bool {
-        self.replaced.retain(|replaced| seen.time_ns - replaced.time_ns <= LATE_NS);
+    fn late(&mut self, seen: &Seen<'_>, then: &str, out: &mut Diagnosis) {
         let (psn, frame) = (seen.packet.psn(), seen.frame);
-        let Some(at) = self.replaced.iter_mut().position(|replaced| replaced.left.remove(&psn.value())) else {
-            return false;
-        };
-        if !self.replaced[at].left.is_empty() {
-            return true;
-        }
-        let Replaced { gap, again, .. } = self.replaced.remove(at);
-        if let Some(trouble) = out.find(Kind::LostBefore, gap.index) {
-            trouble.kind = Kind::Reordered;
-            trouble.text = format!(
-                "{} {} missing before frame {} and sent again from frame {again} on, but not lost: overtaken on the way, and here at \
-                 last in frame {frame}.",
-                range(gap.first, gap.last),
-                are(gap.first, gap.last),
+        let Some(gap) = self.gaps.late(psn) else { return };
+        let value = psn.value();
+        let text = match gap.again {
+            None => format!(
+                "PSN {value} (frame {frame}) comes behind frame {}, which has a later one: overtaken on the way.{then}",
                 gap.frame
-            );
-        }
-        true
+            ),
+            Some((again, _)) => format!(
+                "PSN {value} is missing before frame {} and sent again from frame {again} on, but not lost: overtaken on the way, and \
+                 here at last in frame {frame}.",
+                gap.frame
+            ),
+        };
+        out.say(Kind::Reordered, seen.index, text);
     }
 
     /// A packet with a wrong ICRC, if its PSN is right.
@@ -446,7 +456,7 @@ impl Half {
         self.damaged[usize::from(response)].insert(psn.value(), frame);
     }
 
-    fn lost_before(&self, gap: &Gap, again: Option<u64>, out: &mut Diagnosis) {
+    fn lost_before(&self, gap: &Gap, out: &mut Diagnosis) {
         let damaged = gap.psns().filter(|psn| self.damaged[0].contains_key(&psn.value())).count();
         if damaged == gap.psns().count() {
             // They came, and what is wrong with them is told.
@@ -462,8 +472,8 @@ impl Half {
             );
             return out.say(Kind::UcGap, gap.index, text);
         }
-        let then = match again {
-            Some(frame) => format!(" {} sends again from frame {frame} on.", self.names[0]),
+        let then = match gap.again {
+            Some((frame, _)) => format!(" {} sends again from frame {frame} on.", self.names[0]),
             None => " Nothing of it is sent again in the capture.".to_owned(),
         };
         let text = format!("{missing} {are} missing{of} before frame {}: {lost}.{then}", gap.frame);
@@ -473,9 +483,11 @@ impl Half {
     /// Whether one packet that came again was the beginning of many is known at the next one.
     fn settle_loose(&mut self, psn: Psn, ahead: i32, out: &mut Diagnosis) {
         let Some(loose) = self.loose.take() else { return };
-        let Loose { index, frame, psn: again, at_once } = loose;
-        if at_once && (ahead >= 0 || psn == again) {
+        let Loose { index, frame, psn: again, at_once, before } = loose;
+        let goes_on = before.is_some_and(|before| before.next == psn);
+        if at_once && (ahead >= 0 || psn == again || goes_on) {
             out.again.remove(&index);
+            self.resending = before;
             say_doubled(index, frame, again, out);
         } else {
             let text = format!(
@@ -506,6 +518,7 @@ impl Half {
                     seen.frame,
                     span(timer.ns().into())
                 );
+                self.responder.waits_for(psn, seen.frame);
                 self.refused(Kind::Rnr, seen, timer.ns(), text, out);
             }
             _ => self.acknowledged(psn, seen, out),
@@ -518,9 +531,8 @@ impl Half {
             self.acked = Some(psn);
         }
         self.open.take_if(|open| psn.distance_from(open.psn) >= 0);
-        let missed: Vec<Gap> = self.gaps.extract_if(.., |gap| psn.distance_from(gap.last) >= 0).collect();
-        // What is missing of a resend may have been there the first time.
-        for gap in missed.into_iter().filter(|gap| gap.of == Of::New) {
+        self.responder.acknowledges(psn);
+        for gap in self.gaps.acknowledged(psn) {
             if gap.psns().any(|psn| self.damaged[0].contains_key(&psn.value())) {
                 continue;
             }
@@ -567,8 +579,8 @@ impl Half {
     }
 
     fn read_gap(&mut self, expected: Psn, seen: &Seen<'_>, out: &mut Diagnosis) {
-        let gap =
-            Gap { of: Of::New, first: expected, last: seen.packet.psn().sub(1), index: seen.index, frame: seen.frame };
+        let (index, frame, last) = (seen.index, seen.frame, seen.packet.psn().sub(1));
+        let gap = Gap { of: Of::New, first: expected, last, index, frame, again: None, made_good: false };
         let (here, damaged) = (&self.responses, &self.damaged[1]);
         if gap.psns().all(|psn| here.get(psn).is_some() || damaged.contains_key(&psn.value())) {
             return;
@@ -584,17 +596,22 @@ impl Half {
         let psn = seen.packet.psn();
         let told =
             format!("{} expects PSN {} and says so: sequence NAK in frame {}.", self.names[1], psn.value(), seen.frame);
-        let missing = self.gaps.iter().any(|gap| gap.of == Of::Again && gap.holds(psn));
-        let (kind, text) = match self.requests.get(psn).filter(|_| !missing) {
-            Some(request) if request.late => {
-                (Kind::SequenceNak, format!("{told} It came too late (frame {}).", request.frame))
+        let missing = self.gaps.holds_again(psn);
+        let request = self.requests.get(psn).filter(|_| !missing);
+        let crosses = request.zip(self.round_trip_ns).is_some_and(|(request, ns)| seen.time_ns - request.last_ns <= ns);
+        let sent_again = self.responder.has_asked_for(psn) || request.is_some_and(|request| request.times > 1);
+        if crosses && sent_again {
+            let text = format!("{told} What was sent of it last cannot have come to it yet.");
+            return self.refused(Kind::SequenceNak, seen, 0, text, out);
+        }
+        let caused_by = self.responder.asks_for(psn, seen.frame);
+        let (kind, text) = match request {
+            Some(Request { last_frame, .. }) if caused_by.is_some_and(|frame| frame < *last_frame) => {
+                (Kind::SequenceNak, format!("{told} It came too late (frame {last_frame})."))
             }
-            Some(request) if request.early => (
+            Some(Request { last_frame, .. }) if caused_by.is_some() => (
                 Kind::SequenceNak,
-                format!(
-                    "{told} It came before its turn (frame {}), so that {} dropped it.",
-                    request.last_frame, self.names[1]
-                ),
+                format!("{told} It came before its turn (frame {last_frame}), so that {} dropped it.", self.names[1]),
             ),
             Some(request) => (
                 Kind::LostBehind,
@@ -649,8 +666,8 @@ impl Half {
         if let Some(next) = self.next {
             self.settle_loose(next, 0, out);
         }
-        for gap in std::mem::take(&mut self.gaps) {
-            self.lost_before(&gap, None, out);
+        for gap in self.gaps.take().iter().filter(|gap| !gap.made_good) {
+            self.lost_before(gap, out);
         }
         let unanswered = |psn: Psn| self.acked.is_none_or(|acked| psn.distance_from(acked) > 0);
         let waits = |request: &Request| request.wants_answer && self.answers_captured;

@@ -7,8 +7,10 @@
 mod copies;
 mod diagnosis;
 mod flows;
+mod gaps;
 mod half;
 mod psns;
+mod responder;
 mod trouble;
 
 use std::net::IpAddr;
@@ -212,5 +214,7 @@ fn shown(all: usize, diagnosis: &Diagnosis) -> Vec<usize> {
     (0..all).filter(|index| keep[*index]).collect()
 }
 
+#[cfg(test)]
+mod overtaken;
 #[cfg(test)]
 mod tests;

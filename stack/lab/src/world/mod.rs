@@ -9,6 +9,8 @@ mod end;
 #[allow(unsafe_code, reason = "the bytes that a region is registered over")]
 mod memory;
 mod record;
+#[cfg(test)]
+pub(crate) mod stream;
 
 use std::collections::VecDeque;
 
