@@ -334,8 +334,7 @@ impl Engine {
             .map_err(|source| ModifyError::Refused { qpn, source: source.into() })?;
         let resolved = attr.ah_attr.as_ref().map(|av| self.resolve(qpn, av)).transpose()?;
         if let Some(mtu) = attr.path_mtu {
-            let route_mtu = resolved.as_ref().map(|(_, hop)| hop.mtu);
-            self.check_path_mtu(qpn, mtu, route_mtu)?;
+            self.check_path_mtu(qpn, mtu, resolved.as_ref().map(|(_, hop)| hop))?;
         }
         self.modify_resolved(shard, qpn, attr, resolved)
     }
@@ -413,29 +412,30 @@ impl Engine {
     /// The largest path MTU of the port: what fits the netdev's MTU and a frame of the port, both ways.
     // rule: mtu.active
     pub fn active_mtu(&self) -> Option<PathMtu> {
-        let mtu = self.network.state().mtu;
-        let fits = self.capabilities.max_ip_packet(usize::from(self.network.vlan().is_some())).min(mtu as usize);
-        PathMtu::largest_for_netdev(u32::try_from(fits).unwrap_or(u32::MAX))
+        self.largest_path_mtu(self.network.state().mtu)
     }
 
+    /// The same where IP packets may have `mtu` bytes.
+    fn largest_path_mtu(&self, mtu: u32) -> Option<PathMtu> {
+        let of_port = self.capabilities.max_ip_packet(usize::from(self.network.vlan().is_some()));
+        PathMtu::largest_for_netdev(u32::try_from(of_port).unwrap_or(u32::MAX).min(mtu))
+    }
+
+    /// `hop`: with the MTU of the netdev and the route as they are now, of which news may still be under way.
     // rule: mtu.active
-    fn check_path_mtu(&self, qpn: Qpn, asked: PathMtu, route_mtu: Option<u32>) -> Result<(), ModifyError> {
-        let of_port = self.active_mtu();
-        let of_route = route_mtu.and_then(PathMtu::largest_for_netdev);
-        let largest = match (of_port, route_mtu) {
-            (Some(port), Some(_)) => of_route.map(|route| if route.bytes() < port.bytes() { route } else { port }),
-            (port, _) => port,
-        };
+    fn check_path_mtu(&self, qpn: Qpn, asked: PathMtu, hop: Option<&NextHop>) -> Result<(), ModifyError> {
+        let state = self.network.state();
+        let mtu = hop.map_or(state.mtu, |hop| hop.mtu);
+        let largest = self.largest_path_mtu(mtu);
         if largest.is_some_and(|largest| asked.bytes() <= largest.bytes()) {
             return Ok(());
         }
-        let state = self.network.state();
         Err(ModifyError::PathMtu {
             qpn,
             asked: asked.bytes(),
             largest: largest.map_or(0, |m| m.bytes()),
             name: state.name.clone(),
-            mtu: route_mtu.unwrap_or(state.mtu),
+            mtu,
         })
     }
 

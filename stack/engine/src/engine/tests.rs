@@ -189,6 +189,21 @@ fn no_path_opens_from_an_address_that_went_during_the_look_up() {
     engine.destroy_qp(&shard, handle.qpn);
 }
 
+/// Who raises the netdev's MTU may connect at once, though the news of it is still under way.
+#[test]
+fn the_mtu_of_the_look_up_counts_and_not_that_of_the_last_news() {
+    let (engine, _) = start(1, undriven());
+    let engine = engine.unwrap();
+    let EngineQp { handle, shard } = engine.create_qp(uc(&engine, 1)).unwrap();
+    engine.modify_qp(&shard, handle.qpn, &to_init()).unwrap();
+    engine.network.state_mut().mtu = 900;
+    assert_eq!(engine.active_mtu(), Some(PathMtu::Mtu512));
+    let too_large = QpAttr { path_mtu: Some(PathMtu::Mtu2048), ..to_rtr() };
+    let refused = engine.modify_qp(&shard, handle.qpn, &too_large).unwrap_err();
+    assert!(matches!(refused, ModifyError::PathMtu { largest: 1024, mtu: 1500, .. }), "{refused}");
+    engine.modify_qp(&shard, handle.qpn, &to_rtr()).unwrap();
+}
+
 /// No frame, no bell and no deadline tells of packets that a step had no budget for: UC has no ACK timer.
 #[test]
 fn who_leaves_packets_behind_keeps_the_helper_up() {
