@@ -4,6 +4,7 @@
 
 mod busy;
 pub mod net;
+mod pauses;
 mod raw;
 mod resend;
 mod sockets;
@@ -134,6 +135,7 @@ impl Bench {
         let trips = self.length.trips;
         for (name, send, extra) in [("SEND", true, 0), ("WRITE", false, RETH)] {
             let mut pairs = [const { Vec::new() }; 4];
+            let mut pauses = Vec::new();
             for _ in 0..self.length.rounds {
                 let ours = stack::ping_pong(&self.net, send, trips)?;
                 let theirs = raw::ping_pong(&self.net, 64 + extra + ROCE, false, trips)?;
@@ -143,6 +145,8 @@ impl Bench {
                 pairs[2].push((quantile(&ours, 0.99), quantile(&theirs, 0.99)));
                 // What the yardstick needs for as many frames as RC sends: shows how much of the gap is ACKs.
                 pairs[3].push((quantile(&ours, 0.5), quantile(&with_acks, 0.5)));
+                let one_in_100 = 1e6 / quantile(&ours, 0.5) / 100.0;
+                pauses.push((pauses::per_second(&self.net, self.length.time)?, one_in_100));
             }
             let rows = [
                 ("median, vs raw", Goal::AtMost(1.2)),
@@ -154,6 +158,9 @@ impl Bench {
                 let name = format!("RC {name} 64 B round trip, {which}");
                 report.row("S3", &name, "µs", Ratio::of(&pairs), goal);
             }
+            // Above 1 the p99 is the length of such a pause, whatever the stack does.
+            let name = format!("pauses of a spinning thread, 20 µs and more, vs 1 in 100 {name}s");
+            report.row("S3", &name, "/s", Ratio::of(&pauses), Goal::None);
         }
         Ok(())
     }
