@@ -222,9 +222,11 @@ impl Endpoint {
             _ => AskError::Io { path: self.path.clone(), source: error },
         };
         let answer = self.exchange(&which.request(), patience).map_err(failed)?;
-        let foreign = |text: String| AskError::Foreign { pid: self.pid, text };
+        // It may be another user's, whose words are not to steer a terminal.
+        let shown = |text: &str| text.trim_end().replace(char::is_control, " ");
+        let foreign = |text: String| AskError::Foreign { pid: self.pid, text: shown(&text) };
         if let Some(text) = answer.strip_prefix("error: ") {
-            return Err(AskError::Refused { pid: self.pid, text: text.trim_end().to_owned() });
+            return Err(AskError::Refused { pid: self.pid, text: shown(text) });
         }
         let report: Report = serde_json::from_str(&answer).map_err(|error| foreign(error.to_string()))?;
         match report.version {
@@ -414,7 +416,7 @@ mod tests {
             ))
         );
         assert!(matches!(asked("none", "hello"), Err(AskError::Foreign { pid: 7, .. })));
-        let refused = asked("refused", "error: the poll thread is gone\n").unwrap_err().to_string();
+        let refused = asked("refused", "error: the poll\x1bthread is gone\n").unwrap_err().to_string();
         assert_eq!(refused, "process 7: the poll thread is gone");
     }
 }

@@ -157,14 +157,17 @@ impl Args {
         let json = Json { version: JSON_VERSION, devices: reports };
         // The values are numbers and texts: they have a form in JSON.
         let written = |text: Result<String, serde_json::Error>| text.unwrap_or_default() + "\n";
-        match (self.format, self.what) {
+        let text = match (self.format, self.what) {
             (Format::Json, _) if self.watch.is_some() => written(serde_json::to_string(&json)),
             (Format::Json, _) => written(serde_json::to_string_pretty(&json)),
             (Format::Prometheus, None) => prometheus::devices(reports),
             (Format::Prometheus, Some(What::Qp)) => prometheus::queue_pairs(reports),
             (Format::Text, None) => text::devices(before, reports, self.all),
             (Format::Text, Some(What::Qp)) => text::queue_pairs(before, reports),
-        }
+        };
+        text.split_inclusive('\n')
+            .map(|line| line.strip_suffix('\n').map_or_else(|| harmless(line), |line| harmless(line) + "\n"))
+            .collect()
     }
 }
 
@@ -186,6 +189,11 @@ pub fn run(args: &Args) -> Result<Outcome, StatError> {
         before = reports;
         thread::sleep(Duration::from_secs(seconds.into()));
     }
+}
+
+/// A line without what steers a terminal: root is shown what the processes of others say, and what is in their names.
+pub fn harmless(line: &str) -> String {
+    line.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// Devices of one name in one process get a number behind it: what keeps series by name must not mix them up.
@@ -250,11 +258,27 @@ mod tests {
         assert_eq!(earlier(&before, &on("eth2", 1, 9)), None);
     }
 
+    fn args(what: Option<What>, format: Format, watch: Option<u32>) -> Args {
+        Args { what, qpn: None, select: Select::default(), format, watch, all: false }
+    }
+
+    /// Root is shown what the processes of others say.
+    #[test]
+    fn no_report_reaches_the_terminal_as_control() {
+        let mut report = on("eth0\x1b]0;x\x07", 1, 0);
+        report.program = "\u{9b}2J\r".to_owned();
+        report.qps[0].last_error = Some("\x1b[31m".to_owned());
+        for (what, format) in
+            [(None, Format::Text), (Some(What::Qp), Format::Text), (Some(What::Qp), Format::Prometheus)]
+        {
+            let text = args(what, format, None).render(&[], std::slice::from_ref(&report));
+            assert!(text.contains("eth0") && text.lines().all(|line| !line.contains(char::is_control)), "{text:?}");
+        }
+    }
+
     #[test]
     fn json_is_one_line_each_time_where_it_comes_again() {
-        let args =
-            |watch| Args { what: None, qpn: None, select: Select::default(), format: Format::Json, watch, all: false };
-        let lines = |watch| args(watch).render(&[], &[on("eth0", 1, 0)]).lines().count();
+        let lines = |watch| args(None, Format::Json, watch).render(&[], &[on("eth0", 1, 0)]).lines().count();
         assert!(lines(Some(1)) == 1 && lines(None) > 10);
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use xroce::Qpn;
 use xroce::stat::{QpStat, Report};
 
-use crate::commands::stat::{earlier, seconds_between};
+use crate::commands::stat::{earlier, harmless, seconds_between};
 
 /// One queue pair. Rates are per second.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -82,7 +82,7 @@ fn row(report: &Report, old: Option<&QpStat>, qp: &QpStat, seconds: f64) -> Row 
         rx_packets: counter("rcvd_pkts"),
         resent: counter("resent_pkts"),
         rnr: counter("rcvd_rnr_err") + counter("send_rnr_err"),
-        outstanding: qp.outstanding + qp.waiting,
+        outstanding: qp.outstanding.saturating_add(qp.waiting),
         last_error: qp.last_error.clone(),
     }
 }
@@ -140,6 +140,7 @@ pub fn text(rows: &[Row], width: usize, height: usize) -> Vec<String> {
         lines.push(line(row));
         lines.extend(row.last_error.as_ref().map(|why| format!("        failed: {why}")));
     }
+    lines.iter_mut().for_each(|line| *line = harmless(line));
     if lines.len() > height {
         let hidden = lines.len() + 1 - height;
         lines.truncate(height.saturating_sub(1));
@@ -174,11 +175,13 @@ mod tests {
         let counters = json!({"sent_bytes": 125_000_000, "rcvd_bytes": 250_000_000, "sent_pkts": 3, "rcvd_pkts": 4,
             "resent_pkts": 5, "rcvd_rnr_err": 6, "send_rnr_err": 7, "rdma_sends": 8, "rdma_recvs": 9,
             "rx_write_requests": 10, "rx_read_requests": 11, "rx_atomic_requests": 12});
-        let [row] = &rows(&[report(0, 1, &json!({}), None)], &[report(1_000_000_000, 1, &counters, None)])[..] else {
-            panic!("one row")
-        };
+        let mut after = report(1_000_000_000, 1, &counters, None);
+        // Whoever wrote the report need not be xroce.
+        after.qps[0].waiting = u32::MAX;
+        let [row] = &rows(&[report(0, 1, &json!({}), None)], &[after])[..] else { panic!("one row") };
         assert_eq!((row.tx_gbit, row.rx_gbit, row.tx_packets, row.rx_packets), (1.0, 2.0, 3.0, 4.0));
         assert_eq!((row.resent, row.rnr, row.tx_messages, row.rx_messages), (5.0, 13.0, 8.0, 42.0));
+        assert_eq!(row.outstanding, u32::MAX);
     }
 
     #[test]
@@ -200,6 +203,8 @@ mod tests {
         let rows = rows(&[old], &[new]);
         let all = text(&rows, usize::MAX, usize::MAX);
         assert_eq!(all.len(), 4);
+        let bad = Row { device: "eth0\x1b[2J".to_owned(), last_error: Some("\n\r".to_owned()), ..rows[0].clone() };
+        assert!(text(&[bad], 200, 24).iter().all(|line| !line.contains(char::is_control)), "none of it is control");
         assert!(
             all[0].contains("1 queue pair(s), 1 failed") && all[3].ends_with("failed: RETRY_EXC_ERR (status 12): ...")
         );
