@@ -249,6 +249,7 @@ fn h34_many_frames_through_tiny_rings() {
         let start = Instant::now();
         let (mut sent, mut received) = (0, 0);
         let mut bytes = Vec::new();
+        let mut moved = start;
         while received < FRAMES {
             let burst = FRAMES.min(sent + 24);
             while sent < burst {
@@ -261,6 +262,10 @@ fn h34_many_frames_through_tiny_rings() {
                 sent += 1;
             }
             a.tx_flush();
+            if received < sent {
+                moved = Instant::now();
+            }
+            assert!(moved.elapsed() < SOON, "no frame can be sent behind {sent}");
             let end = Instant::now() + SOON;
             while received < sent {
                 assert!(Instant::now() < end, "frame {received} of {sent} did not come");
