@@ -7,7 +7,12 @@ GUEST=${XROCE_RXE_GUEST:-2}  # number of the guest = last byte of its addresses
 KERNEL=${XROCE_RXE_KERNEL:-6.12}
 SKIP=77 # exit status: this machine cannot (nothing is broken); the reason is on stderr
 
+die() { echo "${0##*/}: $*" >&2; exit 1; }
+skip() { echo "${0##*/}: $*" >&2; exit "$SKIP"; }
+
 set_names() {
+	[[ $GUEST =~ ^[1-9][0-9]{0,2}$ ]] && ((GUEST >= 2 && GUEST <= 200)) ||
+		die "--guest (XROCE_RXE_GUEST) is '$GUEST': it takes 2 to 200, the last byte of the guest's addresses"
 	HOSTNS=$NAME             # the host's end of the veth lives here
 	BRNS=$NAME-br            # bridge, tap, and the QEMU process
 	RUN=$CACHE/run/$NAME     # state of this set
@@ -16,9 +21,6 @@ set_names() {
 	VPORT=$((2500 + GUEST))  # verbs (agent/peer.c), likewise
 }
 set_names
-
-die() { echo "${0##*/}: $*" >&2; exit 1; }
-skip() { echo "${0##*/}: $*" >&2; exit "$SKIP"; }
 
 # Everything here makes namespaces or installs packages. Without root the command runs itself again under sudo.
 as_root() {
