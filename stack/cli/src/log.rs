@@ -11,13 +11,16 @@ use crate::commands::Usage;
 /// Where a filter is looked for if none was given.
 const VARIABLE: &str = "RUST_LOG";
 
-/// Begins to listen, if there is a filter.
+/// Begins to listen, if there is a filter; an empty one is none.
 pub fn start(filter: Option<&str>) -> Result<(), Usage> {
     let (name, text) = match (filter, std::env::var(VARIABLE)) {
         (Some(text), _) => ("--log", text.to_owned()),
-        (None, Ok(text)) if !text.is_empty() => (VARIABLE, text),
+        (None, Ok(text)) => (VARIABLE, text),
         _ => return Ok(()),
     };
+    if text.trim().is_empty() {
+        return Ok(());
+    }
     let filter =
         parse(&text).map_err(|why| Usage(format!("{name} {text:?}: {why}; debug, or xroce::qp=debug, say")))?;
     tracing_subscriber::fmt()

@@ -35,6 +35,11 @@ fn without_a_filter_nothing_is_told() {
     let said = stderr_of(GAME, None);
     assert_eq!(said.lines().filter(|line| !line.starts_with("xroce: faults: ")).count(), 0, "{said}");
     assert!(stderr_of(GAME, Some("xroce::qp=debug")).contains("state from=INIT to=RTR"));
+    // Empty is not set, at either place.
+    for (args, variable) in [("", ""), ("", " "), ("--log=", ""), ("--log=", "debug")] {
+        let said = stderr_of(&format!("{GAME} {args}"), Some(variable));
+        assert_eq!(said.lines().filter(|line| !line.starts_with("xroce: faults: ")).count(), 0, "{variable:?}: {said}");
+    }
     // What is asked for in the command line holds.
     let quiet = stderr_of(&format!("{GAME} --log off"), Some("debug"));
     assert!(!quiet.contains("state from="), "{quiet}");

@@ -4,7 +4,7 @@
 mod prometheus;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -190,6 +190,20 @@ fn top_shows_rates() {
     assert!(table.starts_with("xroce top: 2 queue pair(s), 0 failed; ") && table.lines().count() == 4, "{table}");
 }
 
+/// Without a device it says what it waits for, and goes on.
+#[test]
+fn top_waits_for_a_device() {
+    let mut world = World::new(6);
+    let mut top = world.command("top").stdout(Stdio::piped()).spawn().expect("xroce starts");
+    let mut lines = BufReader::new(top.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    let mut comes = |text: &str| assert!(lines.any(|line| line.starts_with(text)), "{text:?} does not come");
+    comes("no process runs an xroce device: waiting for one, `xroce rc_pingpong --sim");
+    world.busy();
+    comes("xroce top: 2 queue pair(s)");
+    top.kill().expect("it runs");
+    top.wait().expect("it ends");
+}
+
 /// On a terminal, which `script` lends: the table is drawn on the other screen until q, then all is as before.
 #[test]
 fn top_on_a_terminal_ends_with_q() {
@@ -237,7 +251,11 @@ fn the_killed_leave_nothing_and_nobody_is_an_error() {
     let mut world = World::new(3);
     let nobody = world.run("stat");
     assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");
-    assert!(String::from_utf8_lossy(&nobody.stderr).contains(&*world.dir.to_string_lossy()), "{nobody:?}");
+    let said = String::from_utf8_lossy(&nobody.stderr);
+    assert!(said.starts_with("xroce stat: no process runs an xroce device: start one, `xroce rc_pingpong"), "{said}");
+    assert!(said.contains(&*world.dir.to_string_lossy()) && said.lines().count() == 1, "{said}");
+    let once = world.run("top --once");
+    assert!(once.status.code() == Some(1) && String::from_utf8_lossy(&once.stderr).contains("start one"), "{once:?}");
     world.busy();
     let sockets = |world: &World| fs::read_dir(&world.dir).map_or(0, Iterator::count);
     assert_eq!(sockets(&world), 2);

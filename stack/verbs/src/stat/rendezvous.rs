@@ -88,13 +88,18 @@ pub fn run_dirs() -> Vec<PathBuf> {
             let entries = fs::read_dir(parent).into_iter().flatten().flatten();
             let wanted = entries.map(|entry| entry.path()).filter(|path| {
                 let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-                parent != TMP || name.starts_with(TMP_PREFIX)
+                parent != TMP || is_of_a_user(name)
             });
             dirs.extend(wanted.map(|path| if below.is_empty() { path } else { path.join(below) }));
         }
         dirs.dedup();
     }
     dirs
+}
+
+/// Whether a name below [`TMP`] is that of a directory for a user, by number; others begin so, too.
+fn is_of_a_user(name: &str) -> bool {
+    name.strip_prefix(TMP_PREFIX).is_some_and(|uid| uid.parse::<u32>().is_ok())
 }
 
 const TMP: &str = "/tmp";
@@ -274,6 +279,12 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
     use xroce_wire::Qpn;
+
+    #[test]
+    fn not_all_that_begins_like_a_directory_of_a_user_is_one() {
+        let names = ["xroce-0", "xroce-1000", "xroce-lab-print-4670.pdf", "xroce-", "xroce-7-x", "other-7"];
+        assert_eq!(names.map(is_of_a_user), [true, true, false, false, false, false]);
+    }
 
     fn scratch(name: &str) -> PathBuf {
         let dir = env::temp_dir().join(format!("xroce-rendezvous-{}-{name}", std::process::id()));

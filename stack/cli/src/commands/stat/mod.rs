@@ -81,10 +81,14 @@ enum Format {
 #[derive(Debug, thiserror::Error)]
 pub enum StatError {
     /// Nobody runs a device.
-    #[error("no process runs an xroce device{whose} (looked in {dirs}); only those of this user can be seen")]
+    #[error(
+        "no process{whose} runs an xroce device: start one, `xroce rc_pingpong --sim -n 1000000` say (looked in {dirs}{only})"
+    )]
     Nobody {
         /// What was asked for.
         whose: String,
+        /// Whose are not seen.
+        only: &'static str,
         /// Where.
         dirs: String,
     },
@@ -126,15 +130,13 @@ impl Select {
     }
 
     fn nobody(&self) -> StatError {
-        let mut whose = String::new();
-        if let Some(pid) = self.pid {
-            let _ = write!(whose, " with process number {pid}");
-        }
+        let mut whose = self.pid.map_or(String::new(), |pid| format!(" with number {pid}"));
         if let Some(device) = &self.device {
             let _ = write!(whose, " on {device}");
         }
+        let only = if rustix::process::geteuid().is_root() { "" } else { "; those of other users only root sees" };
         let dirs = run_dirs().iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", ");
-        StatError::Nobody { whose, dirs }
+        StatError::Nobody { whose, only, dirs }
     }
 }
 

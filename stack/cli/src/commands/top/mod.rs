@@ -72,7 +72,7 @@ fn watch(args: &Args, mut before: Vec<Report>, interval: Duration) -> Result<Out
     let mut due = Instant::now() + interval;
     loop {
         let (width, height) = screen.size();
-        screen.draw(&table::text(&rows, width, height))?;
+        screen.draw(&table::text(&rows, before.len(), width, height))?;
         // A key other than q, or a change of the terminal's size, draws anew.
         if screen.wait(due.saturating_duration_since(Instant::now()))? {
             return Ok(Outcome::Done);
@@ -96,7 +96,7 @@ fn print(args: &Args, mut before: Vec<Report>, interval: Duration) -> Result<Out
             let json = Json { version: JSON_VERSION, qps: &rows };
             serde_json::to_string(&json).unwrap_or_default() + "\n"
         } else {
-            table::text(&rows, usize::MAX, usize::MAX).join("\n") + "\n"
+            table::text(&rows, now.len(), usize::MAX, usize::MAX).join("\n") + "\n"
         };
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;

@@ -122,8 +122,16 @@ fn line(row: &Row) -> String {
     )
 }
 
-/// The table in at most `height` lines of at most `width` characters.
-pub fn text(rows: &[Row], width: usize, height: usize) -> Vec<String> {
+/// What stands in place of rows where there are none, by the number of devices.
+fn empty(devices: usize) -> &'static str {
+    match devices {
+        0 => "no process runs an xroce device: waiting for one, `xroce rc_pingpong --sim -n 1000000` say",
+        _ => "no queue pair yet: waiting for one",
+    }
+}
+
+/// The table of so many devices in at most `height` lines of at most `width` characters.
+pub fn text(rows: &[Row], devices: usize, width: usize, height: usize) -> Vec<String> {
     let sum = |of: &dyn Fn(&Row) -> f64| rows.iter().map(of).fold(0.0, |sum, value| sum + value);
     let failed = rows.iter().filter(|row| row.last_error.is_some()).count();
     let mut lines = vec![
@@ -136,6 +144,9 @@ pub fn text(rows: &[Row], width: usize, height: usize) -> Vec<String> {
         ),
         HEAD.to_owned(),
     ];
+    if rows.is_empty() {
+        lines.push(empty(devices).to_owned());
+    }
     for row in rows {
         lines.push(line(row));
         lines.extend(row.last_error.as_ref().map(|why| format!("        failed: {why}")));
@@ -201,7 +212,7 @@ mod tests {
         let old = report(0, 0x11, &json!({}), None);
         let new = report(1_000_000_000, 0x11, &json!({"sent_pkts": 1_234_567}), Some("RETRY_EXC_ERR (status 12): ..."));
         let rows = rows(&[old], &[new]);
-        let all = text(&rows, usize::MAX, usize::MAX);
+        let all = text(&rows, 1, usize::MAX, usize::MAX);
         assert_eq!(all.len(), 4);
         let bad = Row { device: "eth0\x1b[2J".to_owned(), last_error: Some("\n\r".to_owned()), ..rows[0].clone() };
         assert!(text(&[bad], 200, 24).iter().all(|line| !line.contains(char::is_control)), "none of it is control");
@@ -216,8 +227,11 @@ mod tests {
         // Numbers stand under their names.
         let column = |name: &str| all[1].find(name).expect("in the head") + name.len();
         assert_eq!(all[2].find("1235k").expect("there") + 5, column("TX pkt/s"));
-        assert!(text(&[], 200, 24)[0].ends_with("; TX 0.000 Gb/s, RX 0.000 Gb/s, 0 packets/s sent again"));
-        let small = text(&rows, 40, 3);
+        let none = text(&[], 1, 200, 24);
+        assert!(none[0].ends_with("; TX 0.000 Gb/s, RX 0.000 Gb/s, 0 packets/s sent again"));
+        assert_eq!(none[2], "no queue pair yet: waiting for one");
+        assert!(text(&[], 0, 200, 24)[2].starts_with("no process runs an xroce device: waiting for one"));
+        let small = text(&rows, 1, 40, 3);
         assert!(small.len() == 3 && small.iter().all(|line| line.chars().count() <= 40), "{small:?}");
         assert_eq!(small[2], "... 2 more line(s)");
     }
