@@ -102,6 +102,7 @@ impl CqTable {
             place.generation = place.generation.wrapping_add(1);
             if let Some(channel) = &record.channel {
                 channel.remove(|notice| *notice == id);
+                channel.shrink(1);
             }
         }
     }
@@ -195,6 +196,20 @@ mod tests {
         assert_eq!(channel.try_next(), None);
         table.remove(first);
         assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn a_queue_that_goes_takes_its_room_in_the_channel_along() {
+        let (table, channel) = (CqTable::default(), Arc::new(Channel::new(0).unwrap()));
+        for _ in 0..1000 {
+            let id = create(&table, &channel).cq().id();
+            table.wake(id);
+            table.remove(id);
+        }
+        let last = create(&table, &channel).cq().id();
+        table.wake(last);
+        assert!(!channel.push(last), "there is room for one queue");
+        assert_eq!((channel.try_next(), channel.try_next()), (Some(last), None));
     }
 
     #[test]

@@ -46,23 +46,28 @@ impl<T> Notices<T> {
         queue.entries.reserve(missing);
     }
 
+    /// Takes back the room for `less` notices, for which there was made room before.
+    pub fn shrink(&self, less: usize) {
+        let mut queue = self.lock();
+        queue.capacity = queue.capacity.saturating_sub(less);
+    }
+
     /// Adds a notice and makes the descriptor readable (one `write`). False, and counted, when the queue is full.
     pub fn push(&self, notice: T) -> bool {
-        {
-            let mut queue = self.lock();
-            if queue.entries.len() >= queue.capacity {
-                self.lost.fetch_add(1, Ordering::Relaxed);
-                return false;
-            }
-            queue.entries.push_back(notice);
+        let mut queue = self.lock();
+        if queue.entries.len() >= queue.capacity {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return false;
         }
+        queue.entries.push_back(notice);
+        // Under the lock, so that whoever takes the notice out without having read the descriptor can take that back too.
         self.fd.signal();
         true
     }
 
     /// The oldest notice, if there is one.
     pub fn try_next(&self) -> Option<T> {
-        // The counter is at least the number of entries, and more after `remove`: then the queue may turn out empty.
+        // Whoever has taken from the counter has a claim on an entry, unless `remove` came in between.
         while self.fd.take() {
             if let Some(notice) = self.lock().entries.pop_front() {
                 return Some(notice);
@@ -92,7 +97,12 @@ impl<T> Notices<T> {
 
     /// Takes out every notice that `unwanted` says yes to.
     pub fn remove(&self, mut unwanted: impl FnMut(&T) -> bool) {
-        self.lock().entries.retain(|notice| !unwanted(notice));
+        let mut queue = self.lock();
+        let before = queue.entries.len();
+        queue.entries.retain(|notice| !unwanted(notice));
+        for _ in queue.entries.len()..before {
+            self.fd.take();
+        }
     }
 
     /// Notices that found the queue full.
@@ -156,6 +166,9 @@ mod tests {
         assert!(n.push(1) && n.push(2));
         n.remove(|x| *x == 1);
         assert_eq!((n.try_next(), n.try_next()), (Some(2), None));
+        assert!(n.push(3) && n.push(4));
+        n.remove(|_| true);
+        assert!(!is_readable(&n), "nothing is in it");
     }
 
     #[test]
