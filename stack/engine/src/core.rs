@@ -20,7 +20,7 @@ use crate::sink::Sink;
 use crate::sys::EventFd;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use xroce_port::{LinkChange, Port, PortCounters};
 use xroce_transport::instant::Instant;
 use xroce_transport::memory::Reader;
@@ -129,6 +129,8 @@ pub struct Common {
     pub dead_cqs: AtomicU64,
     /// Wakes the thread that watches the netdev: paths are due to be looked up.
     pub attention: EventFd,
+    /// A shard's thread has ended in a panic, and the event that says so is in its queue: no further one comes.
+    pub over: AtomicBool,
 }
 
 /// The state of one shard.

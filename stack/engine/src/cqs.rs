@@ -115,6 +115,12 @@ impl CqTable {
         });
     }
 
+    /// Nobody will wake these queues any more: all channels become readable, so that who waits there looks.
+    pub fn wake_all(&self) {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        places.iter().filter_map(|place| place.record.as_ref()).for_each(|record| record.wake());
+    }
+
     /// The queue's owner is about to arm it and to sleep. To be said before it arms: what comes in between wakes nobody and takes
     /// nothing back.
     pub fn await_wake(&self, record: &CqRecord) {

@@ -22,7 +22,7 @@ use crate::watch::Watch;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use xroce_port::{Capabilities, Port, PortCounters};
 use xroce_transport::cq::Cq;
@@ -203,6 +203,11 @@ impl Engine {
     /// Asynchronous events, with a descriptor to poll.
     pub fn events(&self) -> &Notices<AsyncEvent> {
         &self.common.events
+    }
+
+    /// Whether a thread of the device has ended in a panic and said so: behind the events that wait comes no further one.
+    pub fn is_over(&self) -> bool {
+        self.common.over.load(Ordering::SeqCst)
     }
 
     /// Completion queues.
@@ -556,6 +561,7 @@ fn common(shards: usize, watched: bool) -> Result<Common, StartError> {
         mailboxes,
         dead_cqs: AtomicU64::new(0),
         attention: EventFd::new(Take::All).map_err(system("make an event descriptor (see `ulimit -n`)"))?,
+        over: AtomicBool::new(false),
     })
 }
 

@@ -157,9 +157,11 @@ impl Shard {
         self.token.is_broken()
     }
 
-    /// Raises the event that says that the device is of no more use.
+    /// Raises the event that says that the device is of no more use, and wakes whoever waits for a completion.
     pub(crate) fn tell_fatal(&self) {
         self.common.events.push(AsyncEvent::of_port(AsyncEventKind::DeviceFatal));
+        self.common.over.store(true, Ordering::SeqCst);
+        self.common.cqs.wake_all();
     }
 
     /// Steps the application has run so far.

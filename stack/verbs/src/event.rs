@@ -23,7 +23,13 @@ pub enum EventError {
 /// The next notice, up to a deadline. Where only the application drives the device, the wait drives it.
 pub(crate) fn wait<T>(engine: &Engine, queue: &Notices<T>, timeout: Option<Duration>) -> Result<Option<T>, EventError> {
     if !engine.needs_driving() {
-        return Ok(queue.next(timeout)?);
+        // In this order: what was said before it was over is handed on.
+        let is_over = engine.is_over();
+        return match queue.try_next() {
+            None if is_over => Err(xroce_engine::token::Broken.into()),
+            None => Ok(queue.next(timeout)?),
+            notice => Ok(notice),
+        };
     }
     let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
     loop {

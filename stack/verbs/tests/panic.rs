@@ -72,3 +72,25 @@ fn memory_can_be_taken_back_from_a_device_that_panicked() {
     std::thread::spawn(move || done.send(mr.dereg().unwrap().into_vec()));
     assert_eq!(waits.recv_timeout(PATIENCE).unwrap(), vec![7u8; 64]);
 }
+
+#[test]
+fn who_sleeps_on_a_channel_of_a_device_that_panics_is_woken_and_told() {
+    let (port, _other) = loop_pair(&PipeConfig::default()).unwrap();
+    let context = device(Bomb(port, 100_000), 0, Progress::Spin { cpu: None }, |_| {});
+    let channel = context.create_comp_channel().unwrap();
+    let cq = context.create_cq_on(16, &channel).unwrap();
+    let (said, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        loop {
+            cq.req_notify(false).unwrap();
+            match channel.get_cq_event(None) {
+                Ok(_) => assert_eq!(cq.poll_one().unwrap(), None),
+                Err(error) => return said.send(error.to_string()),
+            }
+        }
+    });
+    let error = told.recv_timeout(PATIENCE).expect("it does not sleep for ever");
+    assert!(error.contains("panicked"), "{error}");
+    assert_eq!(context.get_async_event(None).unwrap().unwrap().kind, AsyncEventKind::DeviceFatal);
+    assert!(context.get_async_event(None).unwrap_err().to_string().contains("panicked"), "nothing more comes");
+}
