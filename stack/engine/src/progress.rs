@@ -40,7 +40,7 @@ pub enum Progress {
     Event,
     /// The application's own `poll_cq` steps the shards.
     Inline {
-        /// Whether a thread steps in when nobody polls: after some 100 µs, or up to 8 ms where there was much polling before, and at
+        /// Whether a thread steps in when nobody polls: after some 100 µs, or up to 16 ms where there was much polling before, and at
         /// once for whoever waits for a completion channel. Without it nothing moves while the application
         /// does not poll: no acknowledgement, no retransmission, no answer to a peer's READ. A peer then sees its retries
         /// run out (after about half a second with the usual timeout 14 and retry count 7).
@@ -57,12 +57,17 @@ impl Default for Progress {
 /// How long the helper leaves the shard alone before it looks whether anybody stepped it.
 const PATROL_MIN_NS: u64 = 100_000;
 
-/// The longest it leaves it alone: the wait doubles while the application keeps polling. This bounds how long a
-/// posted request can be late when the application stops without a word, and, twice, an acknowledgement.
+/// The longest it leaves it alone: the wait doubles while the application keeps polling. A look may be late by as much again:
+/// this, twice, bounds how long a posted request can be late when the application stops without a word, and, four times, an
+/// acknowledgement.
 ///
-/// Each look takes a CPU away from somebody, mostly from the application that polls: some 50 µs, with which the slowest hundredth
-/// of its round trips begins.
+/// Each look takes a CPU away from somebody, mostly from the application that polls: some 50 µs in a virtual machine, with which the
+/// slowest hundredth of its round trips begins. One that may be late has no timer interrupt of its own: it comes with the
+/// scheduler's tick.
 const PATROL_MAX_NS: u64 = 4_000_000;
+
+/// How late a thread may be that sleeps until a deadline of the transport.
+const PUNCTUAL_NS: u64 = 1_000;
 
 /// How long the helper's next patrol is.
 #[derive(Debug)]
@@ -119,6 +124,7 @@ impl Worker {
             stop: stop.clone(),
             fds: Vec::with_capacity(16),
             scratch: Vec::with_capacity(16),
+            may_be_late_ns: None,
         };
         let thread = std::thread::Builder::new().name(format!("xroce-{}", shard.index())).spawn(move || {
             let pinned = cpu.map_or(Ok(()), sys::pin_to_cpu);
@@ -126,7 +132,6 @@ impl Worker {
             let _ = ready.send(pinned);
             if go {
                 let _obituary = Obituary(runner.shard.clone());
-                sys::tighten_timer_slack();
                 runner.run(progress);
             }
         })?;
@@ -163,6 +168,8 @@ struct Runner {
     stop: Arc<AtomicBool>,
     fds: Vec<RawFd>,
     scratch: Vec<libc::pollfd>,
+    /// What the kernel was told last; None: nothing.
+    may_be_late_ns: Option<u64>,
 }
 
 impl Runner {
@@ -231,6 +238,7 @@ impl Runner {
     }
 
     fn patrol(&mut self, patrol_ns: u64) {
+        self.may_be_late(patrol_ns);
         let sleeper = self.shard.sleeper();
         sleeper.lie_down(Depth::Patrol);
         if self.stopped() || self.shard.someone_waits() {
@@ -256,8 +264,16 @@ impl Runner {
         seen
     }
 
+    /// The next sleeps may end so much after their time. A system call when that is new.
+    fn may_be_late(&mut self, ns: u64) {
+        if self.may_be_late_ns.replace(ns) != Some(ns) {
+            sys::let_sleeps_be_late(ns);
+        }
+    }
+
     /// Sleeps until there is work for the shard or it is time to stop.
     fn sleep(&mut self) {
+        self.may_be_late(PUNCTUAL_NS);
         let sleeper = self.shard.sleeper();
         sleeper.lie_down(Depth::Asleep);
         self.fds.clear();

@@ -144,11 +144,13 @@ pub fn interface_names() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Asks that sleeps of the calling thread end within a microsecond of their time (the default slack is 50 µs). Best effort.
-pub fn tighten_timer_slack() {
-    const SLACK_NS: libc::c_ulong = 1_000;
+/// Lets sleeps of the calling thread end up to `late_ns` nanoseconds after their time (50 µs unless told), when the CPU has an
+/// interrupt anyway: prctl(2), PR_SET_TIMERSLACK. Best effort.
+pub fn let_sleeps_be_late(late_ns: u64) {
+    // 0 means the default.
+    let slack = late_ns.max(1) as libc::c_ulong;
     // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS, 0, 0, 0) };
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack, 0, 0, 0) };
 }
 
 /// Has `last` called once more before the process ends by `exit(3)`. Best effort: there may be too many of these already.
