@@ -232,8 +232,14 @@ impl Runner {
                 patrol.saw_steps(self.shard.has_bells());
                 continue;
             }
-            seen = self.duty(steps);
-            patrol = Patrol::default();
+            let stepped;
+            (seen, stepped) = self.duty(steps);
+            if stepped {
+                patrol = Patrol::default();
+            } else {
+                // The application was in the middle of a step, which may take longer than a patrol.
+                patrol.saw_steps(self.shard.has_bells());
+            }
         }
     }
 
@@ -248,20 +254,27 @@ impl Runner {
         let _ = sleeper.sleep(&[], Some(patrol_ns), &mut self.scratch);
     }
 
-    /// Steps and sleeps until the application polls again; returns its step count then.
-    fn duty(&mut self, seen: u64) -> u64 {
+    /// Steps and sleeps until the application polls again. Its step count then, and whether there was any step of ours.
+    fn duty(&mut self, seen: u64) -> (u64, bool) {
+        let mut stepped = false;
         while !self.stopped() {
             let steps = self.shard.inline_steps();
             if steps != seen && !self.shard.someone_waits() {
-                return steps;
+                return (steps, stepped);
             }
             match self.shard.step() {
-                Some(outcome) if outcome.worked => {}
-                Some(_) => self.sleep(),
+                Some(outcome) => {
+                    stepped = true;
+                    if !outcome.worked {
+                        self.sleep();
+                    }
+                }
+                // Somebody else steps. There is no need to wait for that unless somebody sleeps and relies on us.
+                None if !self.shard.someone_waits() => return (steps, stepped),
                 None => std::thread::yield_now(),
             }
         }
-        seen
+        (seen, stepped)
     }
 
     /// The next sleeps may end so much after their time. A system call when that is new.
