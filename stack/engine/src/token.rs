@@ -3,13 +3,17 @@
 //! In: threads that want to step or to change something. Out: exclusive access for one of them, by one compare-and-swap.
 #![forbid(unsafe_code)]
 
-use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, TryLockError, yield_now};
+use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, TryLockError, microseconds, yield_now};
+
+/// How long steppers stand back for whoever insists, and then go on, by turns, in microseconds. Whoever insists and has a CPU takes
+/// less; whoever has lost it to others, or to the very steppers, must not stop them meanwhile.
+const TURN_US: u64 = 50;
 
 /// Exclusive access to `T`, taken by one compare-and-swap and never by sleeping in the kernel.
 ///
 /// Two kinds of takers share it. Steppers ([`try_take`](Token::try_take)) give up at once: somebody else is doing the
-/// work. Control calls ([`take`](Token::take)) insist; while one waits, steppers stand back, so that a spinning poll
-/// thread cannot starve a `create_qp`.
+/// work. Control calls ([`take`](Token::take)) insist; while one waits, steppers stand back half of the time, so that a spinning
+/// poll thread cannot starve a `create_qp`, nor a thread that waits for a CPU in the middle of one the packets.
 #[derive(Debug)]
 pub struct Token<T> {
     inner: Mutex<T>,
@@ -30,11 +34,11 @@ impl<T> Token<T> {
         Token { inner: Mutex::new(value), insisting: AtomicU32::new(0) }
     }
 
-    /// The token, if nobody holds it and no control call waits for it.
+    /// The token, if nobody holds it and it is not the turn of a control call that waits for it.
     #[inline]
     pub fn try_take(&self) -> Option<Held<'_, T>> {
         // Relaxed: fairness only; exclusion is the mutex's.
-        if self.insisting.load(Ordering::Relaxed) != 0 {
+        if self.insisting.load(Ordering::Relaxed) != 0 && stands_back(microseconds()) {
             return None;
         }
         self.inner.try_lock().ok()
@@ -63,11 +67,17 @@ impl<T> Token<T> {
     }
 }
 
+/// Whether it is the turn of those who insist.
+fn stands_back(now_us: u64) -> bool {
+    (now_us / TURN_US).is_multiple_of(2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn one_holder_at_a_time() {
@@ -98,6 +108,19 @@ mod tests {
         stop.store(true, Ordering::Relaxed);
         spinner.join().unwrap();
         assert!(*t.take().unwrap() >= 100);
+    }
+
+    /// As a real-time thread that spins on the last CPU does to it.
+    #[test]
+    fn who_insists_and_has_no_cpu_stops_nobody() {
+        let t = Token::new(());
+        t.insisting.fetch_add(1, Ordering::Relaxed);
+        let (start, mut steps, mut refusals) = (Instant::now(), 0, 0);
+        while (steps == 0 || refusals == 0) && start.elapsed() < Duration::from_secs(20) {
+            if t.try_take().is_some() { steps += 1 } else { refusals += 1 }
+        }
+        assert!(steps > 0 && refusals > 0, "{steps} steps, {refusals} refusals");
+        assert_eq!((0..4 * TURN_US).filter(|now| stands_back(*now)).count() as u64, 2 * TURN_US);
     }
 
     #[test]

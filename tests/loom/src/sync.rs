@@ -14,6 +14,11 @@ pub(crate) use std::sync::TryLockError;
 pub(crate) use std::sync::atomic::AtomicU64 as MemoryWord;
 pub(crate) use std::sync::atomic::Ordering;
 
+/// No time passes in a model.
+pub(crate) fn microseconds() -> u64 {
+    0
+}
+
 /// An order to take away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weak {
