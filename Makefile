@@ -51,7 +51,7 @@ ROUNDS ?= 100
 kill: ## kill -9 of either end under load, nothing may be left: ROUNDS=how often (100)
 	@dev/deps
 	cargo build -p xroce-hostile
-	target/debug/xroce-kill $(ROUNDS)
+	$${CARGO_TARGET_DIR:-target}/debug/xroce-kill $(ROUNDS)
 
 TARGET ?= all
 SECONDS ?= 60
