@@ -215,7 +215,7 @@ mod tests {
         let all = text(&rows, 1, usize::MAX, usize::MAX);
         assert_eq!(all.len(), 4);
         let bad = Row { device: "eth0\x1b[2J".to_owned(), last_error: Some("\n\r".to_owned()), ..rows[0].clone() };
-        assert!(text(&[bad], 200, 24).iter().all(|line| !line.contains(char::is_control)), "none of it is control");
+        assert!(text(&[bad], 1, 200, 24).iter().all(|line| !line.contains(char::is_control)), "none of it is control");
         assert!(
             all[0].contains("1 queue pair(s), 1 failed") && all[3].ends_with("failed: RETRY_EXC_ERR (status 12): ...")
         );
