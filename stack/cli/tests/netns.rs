@@ -4,7 +4,7 @@ mod ends;
 
 use std::time::Instant;
 
-use ends::{Ends, NETDEV, SERVER, SERVER6, Scratch};
+use ends::{Ends, NETDEV, SERVER, SERVER6, Said, Scratch};
 use serde_json::Value;
 
 const MTU: u32 = 1500;
@@ -148,17 +148,31 @@ fn path_mtu_4096_where_there_is_room() {
     ends.both(&["rc_pingpong", "-m", &mtu, "-s", "100000", "-n", "20", "-c"], &[]);
 }
 
-#[test]
-fn a_peer_that_was_killed_is_reported_as_the_originals_do() {
-    let Some(ends) = Ends::new("a_peer_that_was_killed_is_reported_as_the_originals_do", MTU) else { return };
+/// What a client says whose server is killed in the middle of a game; no status where it did not end by itself.
+fn killed_server(ends: &Ends) -> Said {
     let server = ends.server(&["rc_pingpong", "-d", NETDEV, "-n", "100000000"]);
-    let start = Instant::now();
-    let client = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let client = scope.spawn(|| ends.client(&["rc_pingpong", "-d", NETDEV, "-n", "100000000", SERVER]));
         std::thread::sleep(std::time::Duration::from_secs(2));
         server.kill();
         client.join().expect("no panic")
-    });
+    })
+}
+
+#[test]
+fn a_peer_that_was_killed_is_reported_as_the_originals_do() {
+    let Some(ends) = Ends::new("a_peer_that_was_killed_is_reported_as_the_originals_do", MTU) else { return };
+    // A server that dies between its ACK and its answer leaves a client with nothing to miss, which waits for ever, as the originals do.
+    const ATTEMPTS: usize = 3;
+    let mut start = Instant::now();
+    let mut client = killed_server(&ends);
+    for _ in 1..ATTEMPTS {
+        if client.code.is_some() {
+            break;
+        }
+        start = Instant::now();
+        client = killed_server(&ends);
+    }
     assert_eq!(client.code, Some(1), "{client:?}");
     let line = "Failed status transport retry counter exceeded (12) for wr_id 2";
     assert!(client.err.lines().any(|said| said == line), "{client:?}");
