@@ -5,21 +5,9 @@
 mod common;
 
 use common::netns::{connect, joined, open_both};
-use common::{Side, connected};
+use common::{Side, connected, cpu_us};
 use std::time::Duration;
 use xroce::{PathMtu, Progress, QpType, SendOp};
-
-/// CPU time of this process so far, in microseconds.
-fn cpu_us() -> i64 {
-    // SAFETY: an all-zero rusage is valid, and getrusage writes only to it.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &raw mut usage), 0);
-        usage
-    };
-    let us = |t: libc::timeval| t.tv_sec * 1_000_000 + t.tv_usec;
-    us(usage.ru_utime) + us(usage.ru_stime)
-}
 
 const MODES: [Progress; 3] =
     [Progress::Event, Progress::Adaptive { cpu: None, spin_ns: 50_000 }, Progress::Inline { helper: true }];

@@ -2,55 +2,20 @@
 
 mod common;
 
+use common::before::Before;
 use common::{ADDRESSES, PATIENCE, device, ip};
 use xroce::{Access, AsyncEventKind, Port, Progress, QpInitAttr, QpType};
 use xroce_port::sim::{PipeConfig, loop_pair};
-use xroce_port::{Capabilities, LinkChange, PortCounters, RxFrame, TxClass, TxFrame};
 
-/// Panics in the burst after so many.
-struct Bomb<P>(P, u32);
-
-impl<P: Port> Port for Bomb<P> {
-    fn capabilities(&self) -> &Capabilities {
-        self.0.capabilities()
-    }
-    fn rx_burst(&mut self, max: usize) -> usize {
-        self.1 = self.1.checked_sub(1).expect("the bomb goes off");
-        self.0.rx_burst(max)
-    }
-    fn rx_frame(&self, i: usize) -> RxFrame<'_> {
-        self.0.rx_frame(i)
-    }
-    fn rx_release(&mut self) {
-        self.0.rx_release();
-    }
-    fn tx_reserve(&mut self, len: usize, class: TxClass) -> Option<TxFrame<'_>> {
-        self.0.tx_reserve(len, class)
-    }
-    fn tx_commit(&mut self, len: usize) {
-        self.0.tx_commit(len);
-    }
-    fn tx_flush(&mut self) {
-        self.0.tx_flush();
-    }
-    fn tx_idle(&self) -> bool {
-        self.0.tx_idle()
-    }
-    fn wait_fds(&self, out: &mut Vec<std::os::fd::RawFd>) {
-        self.0.wait_fds(out);
-    }
-    fn counters(&self) -> PortCounters {
-        self.0.counters()
-    }
-    fn link(&mut self) -> Option<LinkChange> {
-        self.0.link()
-    }
+/// A port that panics in the burst after so many.
+fn bomb(port: impl Port + 'static, mut bursts: u32) -> impl Port + 'static {
+    Before(port, move || bursts = bursts.checked_sub(1).expect("the bomb goes off"))
 }
 
 #[test]
 fn a_panic_in_the_poll_thread_is_a_fatal_event_and_an_error_of_control_calls() {
     let (port, _other) = loop_pair(&PipeConfig::default()).unwrap();
-    let context = device(Bomb(port, 1000), 0, Progress::Spin { cpu: None }, |_| {});
+    let context = device(bomb(port, 1000), 0, Progress::Spin { cpu: None }, |_| {});
     assert_eq!(context.query_gid(0).unwrap().to_ip(), ip(ADDRESSES[0]));
     let event = context.get_async_event(Some(PATIENCE)).unwrap().unwrap();
     assert_eq!(event.kind, AsyncEventKind::DeviceFatal);
@@ -63,7 +28,7 @@ fn a_panic_in_the_poll_thread_is_a_fatal_event_and_an_error_of_control_calls() {
 #[test]
 fn memory_can_be_taken_back_from_a_device_that_panicked() {
     let (port, _other) = loop_pair(&PipeConfig::default()).unwrap();
-    let context = device(Bomb(port, 1000), 0, Progress::Spin { cpu: None }, |_| {});
+    let context = device(bomb(port, 1000), 0, Progress::Spin { cpu: None }, |_| {});
     let pd = context.alloc_pd().unwrap();
     let mr = pd.reg_mr(vec![7u8; 64], Access::LOCAL_WRITE).unwrap();
     let event = context.get_async_event(Some(PATIENCE)).unwrap().unwrap();
@@ -76,7 +41,7 @@ fn memory_can_be_taken_back_from_a_device_that_panicked() {
 #[test]
 fn who_sleeps_on_a_channel_of_a_device_that_panics_is_woken_and_told() {
     let (port, _other) = loop_pair(&PipeConfig::default()).unwrap();
-    let context = device(Bomb(port, 100_000), 0, Progress::Spin { cpu: None }, |_| {});
+    let context = device(bomb(port, 100_000), 0, Progress::Spin { cpu: None }, |_| {});
     let channel = context.create_comp_channel().unwrap();
     let cq = context.create_cq_on(16, &channel).unwrap();
     let (said, told) = std::sync::mpsc::channel();

@@ -1,6 +1,7 @@
 //! Two devices in one process, joined by a wire in memory.
 #![allow(dead_code, reason = "every test uses its own part of this")]
 
+pub mod before;
 pub mod netns;
 
 use std::net::IpAddr;
@@ -13,6 +14,18 @@ use xroce_port::sim::{PipeConfig, loop_pair};
 
 /// Long enough for any step of a test on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// CPU time of this process so far, in microseconds.
+pub fn cpu_us() -> i64 {
+    // SAFETY: an all-zero rusage is valid, and getrusage writes only to it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &raw mut usage), 0);
+        usage
+    };
+    let us = |t: libc::timeval| t.tv_sec * 1_000_000 + t.tv_usec;
+    us(usage.ru_utime) + us(usage.ru_stime)
+}
 
 /// Every way to run a device.
 pub const MODES: [Progress; 5] = [
