@@ -131,6 +131,16 @@ pub struct Common {
     pub attention: EventFd,
     /// A shard's thread has ended in a panic, and the event that says so is in its queue: no further one comes.
     pub over: AtomicBool,
+    /// The device's end was told.
+    pub fatal: AtomicBool,
+}
+
+impl Common {
+    /// Tells that the device is of no more use: once, whoever finds out first (each shard, the thread that watches the netdev).
+    /// Whether it can be read, now or from the first time.
+    pub(crate) fn tell_fatal(&self) -> bool {
+        self.fatal.swap(true, Ordering::SeqCst) || self.events.push(AsyncEvent::of_port(AsyncEventKind::DeviceFatal))
+    }
 }
 
 /// The state of one shard.
@@ -455,12 +465,11 @@ impl Core {
                 LinkChange::Gone(reason) => {
                     tracing::error!(%reason, "the port is gone");
                     self.gone = true;
-                    AsyncEventKind::DeviceFatal
+                    self.counters.events_lost += u64::from(!common.tell_fatal());
+                    continue;
                 }
             };
-            if !common.events.push(AsyncEvent::of_port(kind)) {
-                self.counters.events_lost += 1;
-            }
+            self.counters.events_lost += u64::from(!common.events.push(AsyncEvent::of_port(kind)));
         }
     }
 

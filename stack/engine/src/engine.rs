@@ -562,6 +562,7 @@ fn common(shards: usize, watched: bool) -> Result<Common, StartError> {
         dead_cqs: AtomicU64::new(0),
         attention: EventFd::new(Take::All).map_err(system("make an event descriptor (see `ulimit -n`)"))?,
         over: AtomicBool::new(false),
+        fatal: AtomicBool::new(false),
     })
 }
 

@@ -5,7 +5,6 @@
 
 use crate::core::{Budget, Common, Core, Outcome};
 use crate::doorbell::Doorbell;
-use crate::event::{AsyncEvent, AsyncEventKind};
 use crate::handover::Inbox;
 use crate::sleep::Sleeper;
 use crate::token::{Broken, Token};
@@ -159,7 +158,7 @@ impl Shard {
 
     /// Raises the event that says that the device is of no more use, and wakes whoever waits for a completion.
     pub(crate) fn tell_fatal(&self) {
-        self.common.events.push(AsyncEvent::of_port(AsyncEventKind::DeviceFatal));
+        self.common.tell_fatal();
         self.common.over.store(true, Ordering::SeqCst);
         self.common.cqs.wake_all();
     }

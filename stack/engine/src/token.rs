@@ -44,7 +44,8 @@ impl<T> Token<T> {
         self.inner.try_lock().ok()
     }
 
-    /// The token, as soon as its holder gives it back. Spins with `yield`: steps are bounded, so the wait is short.
+    /// The token, as soon as its holder gives it back. Gives its CPU away between its tries: a step is bounded, but
+    /// its thread may lose its CPU in the middle, and steppers go on half of the time.
     ///
     /// # Errors
     /// [`Broken`] after a holder panicked.

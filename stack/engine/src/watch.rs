@@ -126,7 +126,7 @@ impl Watcher {
                 Change::LinkUp => self.link(PortState::Active),
                 Change::LinkDown => self.link(PortState::Down),
                 Change::MtuChanged { mtu } => self.network.state_mut().mtu = mtu,
-                Change::Gone => self.tell(AsyncEventKind::DeviceFatal),
+                Change::Gone => drop(self.common.tell_fatal()),
                 _ => {}
             }
         }
