@@ -176,3 +176,16 @@ fn a_capture_of_a_wrong_rkey_names_the_error_and_the_end() {
     assert!(told.contains(wrong), "{ladder:?}");
     fs::remove_file(file).expect("ours");
 }
+
+#[test]
+fn a_capture_of_an_agent_that_is_killed_at_once_can_be_read() {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("agent-killed-{}.pcapng", std::process::id()));
+    let path = file.to_str().expect("UTF-8");
+    drop(Agent::start_with(4, &["--pcap", path]));
+    let all = fs::read(&file).expect("a capture");
+    let word = |at: usize| all.get(at..at + 4).map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
+    let interfaces = word(4).and_then(|length| word(length as usize));
+    assert_eq!((word(0), interfaces), (Some(0x0a0d_0d0a), Some(1)), "its section header, then its interface: {all:?}");
+    assert_eq!(xroce(&["decode", path]).code, Some(0));
+    fs::remove_file(file).expect("ours");
+}

@@ -92,6 +92,22 @@ fn tshark_reads_times_directions_interfaces_and_comments() {
 }
 
 #[test]
+fn what_a_capture_begins_with_waits_in_no_buffer() {
+    let file = scratch("begun");
+    let on_disk = || fs::metadata(&file).expect("a file").len();
+    let sink = BufWriter::with_capacity(1 << 16, File::create(&file).expect("scratch file"));
+    let capture = Capture::new(sink).expect("a new file");
+    let mut begun = vec![on_disk()];
+    for name in ["left", "right"] {
+        capture.add_interface(name, None);
+        begun.push(on_disk());
+    }
+    assert!(begun[0] > 0 && begun.is_sorted_by(|a, b| a < b), "bytes after each block: {begun:?}");
+    assert_eq!(tshark(&file, &["frame.number"]).unwrap_or_default(), Vec::<Vec<String>>::new());
+    fs::remove_file(&file).expect("scratch file");
+}
+
+#[test]
 fn a_network_tells_a_capture_what_it_did() {
     let file = scratch("network");
     let (net, mut a, b) = pair(1);

@@ -64,7 +64,8 @@ impl fmt::Debug for Capture {
 }
 
 impl Capture {
-    /// Begins a capture. Each packet is one write: give a file a buffer.
+    /// Begins a capture. Each packet is one write: give a file a buffer. What a capture begins with, the section header here and
+    /// the interfaces, is flushed at once: also that of a process which is killed before its first packet is one.
     ///
     /// # Errors
     /// When the section header cannot be written.
@@ -86,6 +87,7 @@ impl Capture {
         writer.close();
         let Writer { sink, block, .. } = &mut writer;
         sink.write_all(block)?;
+        sink.flush()?;
         Ok(Capture(Arc::new(Mutex::new(writer))))
     }
 
@@ -105,6 +107,7 @@ impl Capture {
         writer.option(OPT_END, &[]);
         writer.close();
         writer.write_block();
+        writer.flush();
         let id = InterfaceId(writer.interfaces);
         writer.interfaces += 1;
         id
@@ -143,11 +146,7 @@ impl Capture {
     /// Flushes the sink, and says how the capture fares.
     pub fn flush(&self) -> CaptureStatus {
         let mut writer = self.lock();
-        if writer.status.error.is_none()
-            && let Err(error) = writer.sink.flush()
-        {
-            writer.status.error = Some(error.to_string());
-        }
+        writer.flush();
         writer.status.clone()
     }
 
@@ -199,17 +198,26 @@ impl Writer {
         self.u32(total);
     }
 
+    /// Whether the block was written.
     fn write_block(&mut self) -> bool {
-        if self.status.error.is_some() {
-            return false;
+        self.status.error.is_none() && {
+            let written = self.sink.write_all(&self.block);
+            self.went(written)
         }
-        match self.sink.write_all(&self.block) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(%error, packets = self.status.packets, "the capture ends: its sink failed");
-                self.status.error = Some(error.to_string());
-                false
-            }
+    }
+
+    fn flush(&mut self) {
+        if self.status.error.is_none() {
+            let flushed = self.sink.flush();
+            self.went(flushed);
         }
+    }
+
+    /// Whether the sink did what it was asked to; once it did not, it is asked no more.
+    fn went(&mut self, result: io::Result<()>) -> bool {
+        let Err(error) = result else { return true };
+        tracing::warn!(%error, packets = self.status.packets, "the capture ends: its sink failed");
+        self.status.error = Some(error.to_string());
+        false
     }
 }
