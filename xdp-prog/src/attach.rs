@@ -50,8 +50,11 @@ pub enum AttachError {
         /// The kernel's errno as text.
         errno: String,
     },
-    /// The driver has no native XDP.
-    #[error("the driver has no native XDP ({errno}): use generic mode")]
+    /// The driver has no native XDP, or not as it is set now.
+    #[error(
+        "the driver takes no XDP program ({errno}): it has no native XDP, or none while the NIC joins packets \
+         (`ethtool -K IF rx-gro-hw off`, where that can be set); generic mode works"
+    )]
     Unsupported {
         /// The kernel's errno as text.
         errno: String,
@@ -176,7 +179,7 @@ mod tests {
     fn every_errno_says_what_to_do() {
         for (errno, words) in [
             (libc::ERANGE, "lower the MTU"),
-            (libc::EOPNOTSUPP, "use generic mode"),
+            (libc::EOPNOTSUPP, "generic mode works"),
             (libc::EINVAL, "LRO"),
             (libc::EBUSY, "already carries an XDP program"),
             (libc::ENODEV, "no interface with index 0"),

@@ -13,6 +13,7 @@ mod number;
 mod progress;
 mod sim;
 mod tcp;
+mod xdp;
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -90,6 +90,39 @@ fn devinfo_tells_what_the_others_get() {
 }
 
 #[test]
+fn doctor_says_what_devinfo_gets() {
+    let Some(ends) = Ends::new("doctor_says_what_devinfo_gets", MTU) else { return };
+    // A veth takes no program while its peer has more transmit queues than it receives on.
+    for (queues, mode) in [("1", "native"), ("2", "generic")] {
+        ends.replace_veth(MTU, &format!("numtxqueues {queues} numrxqueues {queues}"));
+        let json = |args: &[&str]| {
+            let said = ends.client(&[args, &["-d", NETDEV, "--json"]].concat());
+            assert_eq!(said.code, Some(0), "{said:?}");
+            serde_json::from_str::<Value>(&said.out).expect("JSON")
+        };
+        let (report, info) = (json(&["doctor"]), json(&["devinfo"]));
+        assert_eq!(report["netdevs"][0]["opened"], info["xdp"]);
+        assert_eq!(
+            (&info["xdp"]["mode"], &info["xdp"]["generic_because"].is_string()),
+            (&mode.into(), &(queues == "2"))
+        );
+        let check = |name: &str| {
+            let checks = report["checks"].as_array().expect("an array").iter();
+            checks.filter(|check| check["name"] == name).map(|check| check["found"].clone()).collect::<Vec<_>>()
+        };
+        let text = ends.client(&["devinfo", "-d", NETDEV]).out;
+        assert!(check("opened").iter().any(|found| text.contains(found.as_str().expect("text"))), "{report} {text}");
+    }
+    let all: Value = serde_json::from_str(&ends.client(&["doctor", "--json"]).out).expect("JSON");
+    let netdevs = all["netdevs"].as_array().expect("an array");
+    assert!(netdevs.iter().all(|netdev| netdev["opened"].is_null()), "nobody asked to open any: {all}");
+    let server = ends.start_client(&["agent", "-d", NETDEV, "-p", "0"]);
+    let said = ends.client(&["doctor", "-d", NETDEV]);
+    assert!(said.code == Some(1) && said.out.contains("MISSING  opened "), "another has it: {said:?}");
+    server.kill();
+}
+
+#[test]
 fn perf_every_test() {
     let Some(ends) = Ends::new("perf_every_test", MTU) else { return };
     for test in ["send_bw", "write_bw", "read_bw", "atomic_bw", "send_lat", "write_lat", "read_lat", "atomic_lat"] {

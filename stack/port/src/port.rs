@@ -13,7 +13,7 @@ use std::os::fd::RawFd;
 pub const TX_HEAD_MIN: usize = 2048;
 
 /// How an AF_XDP port sits on its netdev: what was got, not what was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XdpMode {
     /// The program runs in the driver (native). Otherwise it runs on the socket buffer (generic, SKB mode).
     pub native: bool,
@@ -25,6 +25,8 @@ pub struct XdpMode {
     pub need_wakeup: bool,
     /// The UMEM of every queue lies in huge pages.
     pub huge_pages: bool,
+    /// Why the driver did not take the program, where native was tried and generic was got.
+    pub fallback: Option<String>,
 }
 
 /// What a port can do. Fixed while the port is open.

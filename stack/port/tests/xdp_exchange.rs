@@ -52,7 +52,7 @@ fn native_veth_both_ways() {
     run("native_veth_both_ways", LIMIT, || {
         let net = Net::new(1500);
         let (a, _b) = two_hundred_each_way(&net, AttachMode::Native);
-        let xdp = a.capabilities().xdp.unwrap();
+        let xdp = a.capabilities().xdp.as_ref().unwrap();
         assert!(xdp.native && !xdp.zero_copy && xdp.need_wakeup);
         assert_eq!(a.capabilities().mac, xdp_common::MAC_A);
         assert_eq!((a.capabilities().mtu, a.capabilities().queues), (1500, 1));
@@ -66,7 +66,7 @@ fn generic_mode_both_ways() {
     run("generic_mode_both_ways", LIMIT, || {
         let net = Net::new(1500);
         let (a, _b) = two_hundred_each_way(&net, AttachMode::Generic);
-        assert!(!a.capabilities().xdp.unwrap().native);
+        assert!(!a.capabilities().xdp.as_ref().unwrap().native);
         assert!(a.attachment().fallback_reason().is_none(), "generic was asked for");
     });
 }
@@ -144,7 +144,7 @@ fn without_multi_buffer_the_port_says_how_far_it_goes() {
         let reason = a.attachment().fallback_reason().expect("generic after native was refused").to_string();
         assert!(reason.contains("lower the MTU"), "{reason}");
         let capabilities = a.capabilities();
-        assert!(!capabilities.xdp.unwrap().multi_buffer);
+        assert!(!capabilities.xdp.as_ref().unwrap().multi_buffer);
         assert_eq!(capabilities.max_frame, 3840);
         assert_eq!(capabilities.max_ip_packet(0), 3826);
         let mut b = net.port_b(|_| {});

@@ -224,14 +224,16 @@ fn huge_pages_are_used_when_there_are_some() {
         for _ in 0..3 {
             let small = |c: &mut xroce_port::xdp::XdpConfig| (c.tx_ring, c.rx_ring) = (64, 64);
             let (mut a, mut b) = (net.port_a(small), net.port_b(small));
-            assert!(a.capabilities().xdp.unwrap().huge_pages && b.capabilities().xdp.unwrap().huge_pages);
+            assert!(
+                a.capabilities().xdp.as_ref().unwrap().huge_pages && b.capabilities().xdp.as_ref().unwrap().huge_pages
+            );
             assert_eq!(a.frame_account().total, 512, "130 chunks rounded up to one page of 2 MiB");
             send(&mut a, &frame(true, 1, 200));
             a.tx_flush();
             assert_frames(&take_within(&mut b, 1, SOON), &[frame(true, 1, 200)]);
             drop((a, b));
             let b = net.port_b(|c| c.huge_pages = false);
-            assert!(!b.capabilities().xdp.unwrap().huge_pages);
+            assert!(!b.capabilities().xdp.as_ref().unwrap().huge_pages);
         }
     });
 }

@@ -183,7 +183,7 @@ impl Context {
             max_qp_init_rd_atom: limits.max_qp_init_rd_atom,
             max_msg_sz: limits.max_msg_sz,
             phys_port_cnt: 1,
-            xdp: capabilities.xdp,
+            xdp: capabilities.xdp.clone(),
         }
     }
 

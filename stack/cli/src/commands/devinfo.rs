@@ -9,6 +9,7 @@ use xroce::{Context, PortState, Progress};
 
 use super::Outcome;
 use crate::device::{DeviceArgs, DeviceError};
+use crate::xdp::Xdp;
 
 /// Version of the JSON object; grows when a field changes its meaning or goes away.
 const JSON_VERSION: u32 = 1;
@@ -57,16 +58,6 @@ struct Gid {
 }
 
 #[derive(Debug, Serialize)]
-struct Xdp {
-    mode: &'static str,
-    zero_copy: bool,
-    multi_buffer: bool,
-    queues: u32,
-    need_wakeup: bool,
-    huge_pages: bool,
-}
-
-#[derive(Debug, Serialize)]
 struct Limits {
     max_mtu: usize,
     max_msg_sz: u64,
@@ -99,7 +90,6 @@ pub fn run(args: &Args) -> Result<Outcome, DevinfoError> {
 
 fn report(context: &Context) -> Report {
     let (device, port) = (context.query_device(), context.query_port());
-    let queues = context.raw_engine().capabilities().queues;
     Report {
         version: JSON_VERSION,
         device: device.name.clone(),
@@ -110,14 +100,7 @@ fn report(context: &Context) -> Report {
         mtu: port.netdev_mtu,
         active_mtu: port.active_mtu.map(|mtu| mtu.bytes()),
         gids: context.gid_table().iter().map(|e| Gid { index: e.index, gid: e.gid.to_string() }).collect(),
-        xdp: device.xdp.map(|xdp| Xdp {
-            mode: if xdp.native { "native" } else { "generic" },
-            zero_copy: xdp.zero_copy,
-            multi_buffer: xdp.multi_buffer,
-            queues,
-            need_wakeup: xdp.need_wakeup,
-            huge_pages: xdp.huge_pages,
-        }),
+        xdp: Xdp::of(context),
         limits: Limits {
             max_mtu: port.max_mtu.bytes(),
             max_msg_sz: device.max_msg_sz,
@@ -147,10 +130,10 @@ fn text(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let active = active_mtu.map_or_else(|| "none fits: raise the MTU to at least 352".to_owned(), |m| m.to_string());
     writeln!(out, "  MTU         {mtu} (active path MTU {active}, largest there is {})", limits.max_mtu)?;
     if let Some(xdp) = &report.xdp {
-        let copy = if xdp.zero_copy { "zero-copy" } else { "copy" };
-        let long = if xdp.multi_buffer { "multi-buffer" } else { "one buffer a frame" };
-        let pages = if xdp.huge_pages { ", huge pages" } else { "" };
-        writeln!(out, "  AF_XDP      {}, {copy}, {long}, {} queue(s){pages}", xdp.mode, xdp.queues)?;
+        writeln!(out, "  AF_XDP      {xdp}")?;
+        if let Some(why) = &xdp.generic_because {
+            writeln!(out, "              generic because {why}")?;
+        }
     }
     for (i, gid) in report.gids.iter().enumerate() {
         let label = if i == 0 { "GIDs" } else { "" };

@@ -64,19 +64,31 @@ impl Ends {
             return skip(test, &why);
         };
         let ends = Ends { a, b };
-        ip(&format!("link add {NETDEV} netns {} type veth peer name {NETDEV} netns {}", ends.a.0, ends.b.0));
-        for (name, host) in [(&ends.a.0, 1), (&ends.b.0, 2)] {
-            ip(&format!("-n {name} link set lo up"));
-            ip(&format!("-n {name} link set {NETDEV} mtu {mtu} up"));
-            ip(&format!("-n {name} address add 192.0.2.{host}/24 dev {NETDEV}"));
-            ip(&format!("-n {name} address add 2001:db8::{host}/64 dev {NETDEV} nodad"));
-        }
+        ends.add_veth(mtu, "");
         let doctor = ends.client(&["doctor", "-d", NETDEV]);
         if doctor.code != Some(0) {
             let why = doctor.out.lines().find(|line| line.starts_with("MISSING")).unwrap_or("doctor fails");
             return skip(test, why);
         }
         Some(ends)
+    }
+
+    /// The veth again, with these options of `ip link` for the server's end.
+    pub fn replace_veth(&self, mtu: u32, servers: &str) {
+        ip(&format!("-n {} link del {NETDEV}", self.a.0));
+        self.add_veth(mtu, servers);
+    }
+
+    fn add_veth(&self, mtu: u32, servers: &str) {
+        let (a, b) = (&self.a.0, &self.b.0);
+        let one = "numtxqueues 1 numrxqueues 1";
+        ip(&format!("link add {NETDEV} netns {a} {one} type veth peer name {NETDEV} netns {b} {servers}"));
+        for (name, host) in [(a, 1), (b, 2)] {
+            ip(&format!("-n {name} link set lo up"));
+            ip(&format!("-n {name} link set {NETDEV} mtu {mtu} up"));
+            ip(&format!("-n {name} address add 192.0.2.{host}/24 dev {NETDEV}"));
+            ip(&format!("-n {name} address add 2001:db8::{host}/64 dev {NETDEV} nodad"));
+        }
     }
 
     /// Runs `xroce` at the client's end and waits for it.

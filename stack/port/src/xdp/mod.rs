@@ -243,7 +243,7 @@ fn open_queues(
 ) -> Result<(Vec<Queue>, XdpMode), OpenError> {
     // Room for every frame in flight in two pieces, and one that is being written.
     let tx_frames = config.tx_ring.min(in_flight_max * PIECES_MAX as u32) + PIECES_MAX as u32;
-    let native = attachment.is_native();
+    let (native, fallback) = (attachment.is_native(), attachment.fallback_reason().map(ToString::to_string));
     let pieces = Pieces::for_frames(netdev.mtu as usize + L2_MAX, program.takes_pieces());
     let mut ways = ways(config.zero_copy, native, pieces);
     let mut queues = Vec::with_capacity(ids.len());
@@ -257,7 +257,7 @@ fn open_queues(
         ways.retain(|w| w.multi_buffer == way.multi_buffer);
         queues.push(queue);
     }
-    Ok((queues, XdpMode { native, zero_copy, multi_buffer, need_wakeup: true, huge_pages }))
+    Ok((queues, XdpMode { native, zero_copy, multi_buffer, need_wakeup: true, huge_pages, fallback }))
 }
 
 /// The longest frame that can enter and leave.

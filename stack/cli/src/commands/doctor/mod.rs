@@ -1,7 +1,7 @@
 //! `xroce doctor [-d NETDEV] [--json]`: what this machine can do, and for each missing thing its remedy.
 //!
-//! Nothing enters but the machine itself, nothing on it is changed. The outcome is done if an AF_XDP endpoint can be
-//! opened here (on the netdev asked for, if one is), else failed.
+//! Nothing enters but the machine itself. Nothing on it is changed, but that the netdev asked for, if one is, is opened for a
+//! moment. The outcome is done if an AF_XDP endpoint can be opened here (was opened on that netdev), else failed.
 
 mod checks;
 mod netdev;
@@ -12,9 +12,11 @@ mod xdp_features;
 use std::io::{self, Write};
 
 use serde::Serialize;
+use xroce::{Device, Progress};
 
 use super::Outcome;
 use crate::complete;
+use crate::xdp::Xdp;
 use checks::Check;
 use netdev::{Netdev, Sys};
 
@@ -23,10 +25,13 @@ const JSON_VERSION: u32 = 1;
 
 /// Tell what this machine can do, and the remedy for each missing thing.
 ///
+/// A netdev that is named is opened for a moment, as the other commands do: only that tells what its driver really takes. Some NICs
+/// lose their link for it for a second or two. Of the others the drivers' word is shown.
+///
 /// Exit code 0 if an AF_XDP endpoint can be opened, else 1.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Look at this netdev only
+    /// Look at this netdev only, and open it for a moment
     #[arg(short, long, value_name = "NETDEV", add = complete::netdevs())]
     device: Option<String>,
     /// One JSON object
@@ -74,11 +79,15 @@ pub fn candidates() -> Vec<String> {
 
 fn examine(device: Option<&str>, sys: &Sys) -> Report {
     let names = device.map_or_else(|| sys.netdevs(), |d| vec![d.to_owned()]);
-    let netdevs: Vec<Netdev> = names.iter().filter_map(|n| sys.netdev(n)).collect();
+    let mut netdevs: Vec<Netdev> = names.iter().filter_map(|n| sys.netdev(n)).collect();
     let mut checks = checks::machine();
     checks.push(netdev_check(device, &netdevs));
     checks.push(rdma_check(&netdevs));
-    let ok = checks.iter().all(|c| c.ok || !c.required);
+    let can = |checks: &[Check]| checks.iter().all(|c| c.ok || !c.required);
+    if let (Some(_), [netdev], true) = (device, &mut netdevs[..], can(&checks)) {
+        checks.push(open_check(netdev));
+    }
+    let ok = can(&checks);
     Report { version: JSON_VERSION, ok, checks, netdevs }
 }
 
@@ -100,6 +109,22 @@ fn netdev_check(device: Option<&str>, netdevs: &[Netdev]) -> Check {
         ),
     };
     Check::required("netdev", !usable.is_empty(), found, remedy)
+}
+
+/// Opens it as the other commands do, and closes it again.
+fn open_check(netdev: &mut Netdev) -> Check {
+    let name = "opened";
+    match Device::builder(&netdev.name).progress(Progress::Event).open() {
+        Ok(context) => match Xdp::of(&context) {
+            Some(got) => {
+                let check = Check::required(name, true, got.to_string(), "");
+                netdev.opened_as(got);
+                check
+            }
+            None => Check::required(name, false, "it has no AF_XDP", "take another netdev"),
+        },
+        Err(error) => Check::required(name, false, error.to_string(), "do what it says, or take another netdev"),
+    }
 }
 
 /// Whether the kernel's own RDMA sits on a netdev that we would take the packets from.

@@ -9,6 +9,7 @@ use xroce_wire::PathMtu;
 
 use super::sys;
 use super::xdp_features::{self, XdpFeatures};
+use crate::xdp::Xdp;
 
 /// One network device and what it is good for here.
 #[derive(Debug, Clone, Serialize)]
@@ -31,8 +32,10 @@ pub struct Netdev {
     pub rx_queues: u32,
     /// Transmit queues.
     pub tx_queues: u32,
-    /// What the driver can do with XDP; `null` if the kernel does not tell (before 6.3).
+    /// What the driver says it can do with XDP, of which opening may get less; `null` if the kernel does not tell (before 6.3).
     pub xdp: Option<XdpFeatures>,
+    /// What opening it got; `null` if it was not opened.
+    pub opened: Option<Xdp>,
     /// The kernel's own RDMA devices on it.
     pub rdma: Vec<String>,
     /// What to know or to set before it is used.
@@ -43,6 +46,18 @@ impl Netdev {
     /// Whether an endpoint can be opened on it as it is.
     pub fn usable(&self) -> bool {
         self.up && !self.loopback && self.path_mtu.is_some()
+    }
+
+    /// Takes down what opening it got, and what that says beyond the driver's word.
+    pub fn opened_as(&mut self, got: Xdp) {
+        let offers = self.xdp.unwrap_or_default();
+        if let Some(why) = got.generic_because.as_ref().filter(|_| offers.native) {
+            self.hints.push(format!("generic mode, slower, because {why}"));
+        } else if offers.zero_copy && !got.zero_copy {
+            self.hints
+                .push("the driver offers zero-copy, but no socket was bound so: frames are copied, slower".into());
+        }
+        self.opened = Some(got);
     }
 }
 
@@ -59,15 +74,19 @@ impl fmt::Display for Netdev {
             write!(f, " (path MTU {path})")?;
         }
         write!(f, ", queues {} rx {} tx", self.rx_queues, self.tx_queues)?;
-        let Some(xdp) = self.xdp else { return write!(f, ", XDP features not told by this kernel") };
-        write!(f, ", XDP {}", if xdp.native { "native" } else { "generic" })?;
-        if xdp.zero_copy {
-            write!(f, ", zero-copy")?;
+        // A driver may refuse what it says it can: only who opened it knows.
+        if let Some(opened) = &self.opened {
+            return write!(f, ", AF_XDP {opened}");
         }
-        if xdp.multi_buffer {
-            write!(f, ", multi-buffer")?;
+        match self.xdp {
+            None => write!(f, ", XDP features not told by this kernel"),
+            Some(xdp) if !xdp.native => write!(f, ", XDP generic"),
+            Some(xdp) => {
+                let more = [(xdp.zero_copy, ", zero-copy"), (xdp.multi_buffer, ", multi-buffer")];
+                let more: String = more.into_iter().filter_map(|(has, word)| has.then_some(word)).collect();
+                write!(f, ", XDP native{more} by its driver's word")
+            }
         }
-        Ok(())
     }
 }
 
@@ -111,6 +130,7 @@ impl Sys {
             rx_queues: count("rx-"),
             tx_queues: count("tx-"),
             xdp: xdp_features::query(ifindex).ok(),
+            opened: None,
             rdma: self.rdma_on(name),
             hints: Vec::new(),
         };
@@ -222,6 +242,7 @@ mod tests {
             rx_queues: 1,
             tx_queues: 1,
             xdp: Some(XdpFeatures { native: true, redirect: true, multi_buffer: true, ..XdpFeatures::default() }),
+            opened: None,
             rdma: Vec::new(),
             hints: Vec::new(),
         }
@@ -246,6 +267,40 @@ mod tests {
         with(|_| (), sys::Offloads { lro: true, ..off }, "lro off");
         with(|_| (), sys::Offloads { rxvlan: true, ..off }, "rxvlan off");
         with(|n| n.loopback = true, sys::Offloads { lro: true, ..off }, "loopback");
+    }
+
+    fn opened(mode: &'static str, zero_copy: bool, generic_because: Option<&str>) -> Xdp {
+        let generic_because = generic_because.map(str::to_owned);
+        Xdp { mode, zero_copy, multi_buffer: true, queues: 1, need_wakeup: true, huge_pages: false, generic_because }
+    }
+
+    #[test]
+    fn what_opening_got_goes_before_the_drivers_word() {
+        let claims = Netdev { xdp: Some(XdpFeatures { zero_copy: true, ..plain().xdp.unwrap() }), ..plain() };
+        let word = "XDP native, zero-copy, multi-buffer by its driver's word";
+        assert!(claims.to_string().ends_with(word), "{claims}");
+        let (generic, copied) = (opened("generic", false, Some("it refuses")), opened("native", false, None));
+        for (got, line, hint) in [
+            (
+                generic.clone(),
+                "AF_XDP generic, copy, multi-buffer, 1 queue(s)",
+                Some("generic mode, slower, because it refuses"),
+            ),
+            (copied.clone(), "AF_XDP native, copy, multi-buffer, 1 queue(s)", Some("frames are copied")),
+            (opened("native", true, None), "AF_XDP native, zero-copy, multi-buffer, 1 queue(s)", None),
+        ] {
+            let mut netdev = claims.clone();
+            netdev.opened_as(got);
+            let told = netdev.to_string();
+            assert!(told.ends_with(line) && !told.contains("word"), "{told}");
+            assert_eq!(netdev.hints.len(), usize::from(hint.is_some()), "{:?}", netdev.hints);
+            assert!(hint.is_none_or(|hint| netdev.hints[0].contains(hint)), "{:?}", netdev.hints);
+        }
+        // Nobody had been promised more.
+        let (mut generic_only, mut copying) = (Netdev { xdp: Some(XdpFeatures::default()), ..plain() }, plain());
+        generic_only.opened_as(generic);
+        copying.opened_as(copied);
+        assert_eq!((generic_only.hints.len(), copying.hints.len()), (0, 0));
     }
 
     #[test]
