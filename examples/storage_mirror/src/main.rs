@@ -158,6 +158,10 @@ fn mirror(cli: &Cli) -> Result<(), Failure> {
     println!("every block and every record was compared at its mirror: all equal");
     if losses.len() > 1 {
         print!("{}", report::verdict(&runs));
+        if let Some(folder) = cli.plot.parent() {
+            // Where it cannot be made, the error is that of the file.
+            let _ = std::fs::create_dir_all(folder);
+        }
         std::fs::write(&cli.plot, report::plot(&runs)).map_err(|e| format!("{}: {e}", cli.plot.display()))?;
         println!("plot: {}", cli.plot.display());
     }
