@@ -6,6 +6,7 @@
 use serde_json::Value;
 use xroce_tests::rxe::{Guest, Kernel, Mtu, Options};
 
+use super::perftest::{self, NoFigure};
 use crate::pair::Result;
 use crate::report::{Goal, Report};
 use crate::spread::alternate;
@@ -34,17 +35,18 @@ pub fn measure(rounds: usize, report: &mut Report) -> Result<()> {
         }
     };
     let run = |command: &str| call(&guest, command);
+    let perftest = |game: &str, column| theirs(|| run(&format!("perftest {game}")), column);
     run("pair")?;
     let ratio = alternate(
         rounds,
         || number(&run("perf write_bw -s 65536 -n 300")?, "/gbps"),
-        || Ok(column(&run("perftest ib_write_bw -s 65536 -n 300")?, 3)? * MB * 8.0 / 1e9),
+        || Ok(perftest("ib_write_bw -s 65536 -n 300", "BW average[MB/sec]")? * MB * 8.0 / 1e9),
     )?;
     report.row("S6", "RC WRITE 64 KiB in an emulated guest, vs rxe", "Gbit/s", ratio, Goal::AtLeast(3.0));
     let ratio = alternate(
         rounds,
         || number(&run("perf send_lat -s 2 -n 1000")?, "/us/p50"),
-        || column(&run("perftest ib_send_lat -s 2 -n 1000")?, 4),
+        || perftest("ib_send_lat -s 2 -n 1000", "t_typical[usec]"),
     )?;
     report.row("S6", "SEND 2 B in an emulated guest, half a round trip, vs rxe", "µs", ratio, Goal::AtMost(1.0 / 3.0));
     Ok(())
@@ -58,6 +60,21 @@ fn call(guest: &Guest, command: &str) -> Result<String> {
     }
 }
 
+/// A figure of a game of perftest. Without a clock the game was played for nothing, and is played again.
+fn theirs(play: impl Fn() -> Result<String>, column: &'static str) -> Result<f64> {
+    /// Of four games one was without on a busy machine.
+    const GAMES_MAX: u32 = 10;
+    let mut last = None;
+    for _ in 0..GAMES_MAX {
+        match perftest::figure(&play()?, column) {
+            Err(without @ NoFigure::Clock(..)) => last = Some(without),
+            played => return Ok(played?),
+        }
+    }
+    let why = last.map_or_else(String::new, |why| why.to_string());
+    Err(format!("{GAMES_MAX} games: {why}").into())
+}
+
 /// A number of the JSON line that `xroce perf` prints.
 fn number(output: &str, pointer: &str) -> Result<f64> {
     let line = output.lines().find(|line| line.starts_with('{')).unwrap_or(output);
@@ -65,25 +82,31 @@ fn number(output: &str, pointer: &str) -> Result<f64> {
     Ok(json.pointer(pointer).and_then(Value::as_f64).ok_or_else(|| format!("no {pointer} in {output}"))?)
 }
 
-/// A number of perftest's table, which has one line: the one that begins with a number, columns counted from 0.
-fn column(output: &str, index: usize) -> Result<f64> {
-    let row = output.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let row = row.into_iter().find(|row| row.len() > index && row.iter().all(|word| word.parse::<f64>().is_ok()));
-    let value = row.and_then(|row| row[index].parse().ok()).filter(|value: &f64| value.is_finite());
-    Ok(value.ok_or_else(|| format!("no finite number in column {index} of\n{output}"))?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_row_of_numbers_is_read() {
-        let output = "---\n local address: LID 0000\n #bytes     #iterations    BW peak[MB/sec]\n \
-                      65536      300              11.18              9.44   \t\t   0.000151\n---\n";
-        assert_eq!(column(output, 3).unwrap(), 9.44);
-        assert!(column(" 65536 300 inf inf inf\n", 3).is_err());
-        assert!(column("", 0).is_err());
+    fn a_game_without_a_clock_is_played_again() {
+        let table = |value: &str| format!(" #bytes #iterations t_typical[usec]\n 2 1000 {value}\n");
+        let (games, played) = ([table("inf"), table("inf"), table("3.5")], std::cell::Cell::new(0));
+        let play = || {
+            played.set(played.get() + 1);
+            Ok(games[played.get() - 1].clone())
+        };
+        assert_eq!(theirs(play, "t_typical[usec]").unwrap(), 3.5);
+        assert_eq!(played.get(), 3);
+        let error = theirs(|| Ok(table("inf")), "t_typical[usec]").unwrap_err().to_string();
+        assert!(error.starts_with("10 games") && error.contains("too busy"), "{error}");
+        played.set(0);
+        let no_table = theirs(
+            || {
+                played.set(played.get() + 1);
+                Ok(String::new())
+            },
+            "t_typical[usec]",
+        );
+        assert!(no_table.is_err() && played.get() == 1, "what will not change is not tried again");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod emulated;
 mod native;
+mod perftest;
 
 use std::time::Duration;
 
