@@ -246,3 +246,51 @@ pub trait Port: Send {
         None
     }
 }
+
+impl<P: Port + ?Sized> Port for Box<P> {
+    fn capabilities(&self) -> &Capabilities {
+        (**self).capabilities()
+    }
+    fn rx_burst(&mut self, max: usize) -> usize {
+        (**self).rx_burst(max)
+    }
+    fn rx_frame(&self, i: usize) -> RxFrame<'_> {
+        (**self).rx_frame(i)
+    }
+    fn rx_dropped(&mut self, i: usize, reason: &'static str) {
+        (**self).rx_dropped(i, reason);
+    }
+    fn rx_release(&mut self) {
+        (**self).rx_release();
+    }
+    fn tx_reserve(&mut self, len: usize, class: TxClass) -> Option<TxFrame<'_>> {
+        (**self).tx_reserve(len, class)
+    }
+    fn tx_commit(&mut self, len: usize) {
+        (**self).tx_commit(len);
+    }
+    fn tx_flush(&mut self) {
+        (**self).tx_flush();
+    }
+    fn tx_idle(&self) -> bool {
+        (**self).tx_idle()
+    }
+    fn wait_fds(&self, out: &mut Vec<RawFd>) {
+        (**self).wait_fds(out);
+    }
+    fn before_wait(&mut self) {
+        (**self).before_wait();
+    }
+    fn after_wait(&mut self) {
+        (**self).after_wait();
+    }
+    fn counters(&self) -> PortCounters {
+        (**self).counters()
+    }
+    fn link(&mut self) -> Option<LinkChange> {
+        (**self).link()
+    }
+    fn now_hint(&self) -> Option<u64> {
+        (**self).now_hint()
+    }
+}

@@ -3,14 +3,15 @@
 //! In: the packets of two queue pairs, in order. Out: troubles, each at the packet where it shows, which packets are sent again, and
 //! which are damaged. Each end may send requests: every direction of requests is a [`Half`] of its own.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use xroce_wire::{Operation, Packet, Psn, Syndrome, dissect};
+use xroce_wire::{Operation, Packet, dissect};
 
 use super::Captured;
 use super::flows::Pairing;
 use super::half::{Half, Seen};
 use super::trouble::{Kind, Trouble};
+use super::turns::Turns;
 
 /// What there is to say.
 #[derive(Debug, Default)]
@@ -58,8 +59,8 @@ pub(super) fn diagnose(packets: &[Captured], pairing: &Pairing) -> Diagnosis {
     let mtu = path_mtu(&own);
     let names = ["A", "B"];
     let mut halves = [0, 1].map(|end| {
-        let round_trip_ns = round_trip_ns(&own, |captured| from(captured) == end);
-        Half::new([names[end], names[1 - end]], mtu, both[1 - end], round_trip_ns)
+        let turns = Turns::of(&own, |captured| from(captured) == end);
+        Half::new([names[end], names[1 - end]], mtu, both[1 - end], turns)
     });
     let (mut marked, mut rc) = (0u32, false);
     for (index, captured) in own.iter().enumerate() {
@@ -140,26 +141,4 @@ fn path_mtu(packets: &[&Captured]) -> Option<u32> {
         let whole = packet.icrc() != Some(false) && packet.opcode().operation().is_some_and(full);
         (whole && packet.payload_len() > 0).then_some(packet.payload_len() as u32)
     })
-}
-
-/// The shortest time between a request of an end that was sent once and its acknowledgement, where the capture was taken.
-fn round_trip_ns(packets: &[&Captured], asks: impl Fn(&Captured) -> bool) -> Option<i128> {
-    let mut asked: HashMap<Psn, (i128, u32)> = HashMap::new();
-    let mut shortest: Option<i128> = None;
-    for captured in packets {
-        let Ok(packet) = dissect(&captured.bytes).packet else { continue };
-        let Some(operation) = packet.opcode().operation() else { continue };
-        if operation.is_request() && asks(captured) {
-            asked.entry(packet.psn()).and_modify(|(_, times)| *times += 1).or_insert((captured.time_ns, 1));
-        } else if operation.is_response() && !asks(captured) && is_ack(&packet) {
-            let once = asked.get(&packet.psn()).filter(|(_, times)| *times == 1);
-            let ns = once.map(|(sent_ns, _)| captured.time_ns - sent_ns);
-            shortest = ns.into_iter().chain(shortest).min();
-        }
-    }
-    shortest
-}
-
-fn is_ack(packet: &Packet<'_>) -> bool {
-    packet.aeth().is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Ack { .. }))
 }

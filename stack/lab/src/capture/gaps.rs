@@ -15,6 +15,8 @@ pub(super) enum Of {
     New,
     /// Of what the requester sends again.
     Again,
+    /// The same, but acknowledged before: the requester may skip it, so that it is not missed if it does not come.
+    Skipped,
     /// Of UC, which sends nothing again.
     Uc,
 }
@@ -25,9 +27,10 @@ pub(super) struct Gap {
     pub(super) of: Of,
     pub(super) first: Psn,
     pub(super) last: Psn,
-    /// Where it shows.
+    /// Where it shows, and when.
     pub(super) index: usize,
     pub(super) frame: u64,
+    pub(super) time_ns: i128,
     /// From which frame on it was sent again, and when.
     pub(super) again: Option<(u64, i128)>,
     /// What is missing was there another time, and is acknowledged.
@@ -80,13 +83,15 @@ impl Gaps {
 
     /// A missing PSN is sent again.
     pub(super) fn sent_again(&mut self, psn: Psn, frame: u64, time_ns: i128) {
-        for gap in self.0.iter_mut().filter(|gap| gap.again.is_none() && gap.holds(psn)) {
+        let waits = |gap: &&mut Gap| gap.of != Of::Skipped && gap.again.is_none() && gap.holds(psn);
+        for gap in self.0.iter_mut().filter(waits) {
             gap.again = Some((frame, time_ns));
         }
     }
 
     /// Those that nothing comes late of any more.
     pub(super) fn settled(&mut self, now_ns: i128) -> Vec<Gap> {
+        self.0.retain(|gap| gap.of != Of::Skipped || now_ns - gap.time_ns <= LATE_NS);
         let settled = |gap: &mut Gap| gap.again.is_some_and(|(_, time_ns)| now_ns - time_ns > LATE_NS);
         self.0.extract_if(.., settled).collect()
     }
@@ -98,8 +103,9 @@ impl Gaps {
         self.0.extract_if(.., |gap| gap.of == Of::New && passed(gap)).collect()
     }
 
-    /// What is missing to the end.
+    /// What is missed at the end.
     pub(super) fn take(&mut self) -> Vec<Gap> {
-        std::mem::take(&mut self.0)
+        let missed = |gap: &mut Gap| !gap.made_good && gap.of != Of::Skipped;
+        self.0.extract_if(.., missed).collect()
     }
 }

@@ -11,8 +11,10 @@ use xroce_wire::{NakCode, Operation, Packet, Psn, Syndrome};
 use super::diagnosis::Diagnosis;
 use super::gaps::{Gap, Gaps, Of};
 use super::psns::Psns;
+use super::refusals::{Refusal, Refusals};
 use super::responder::Responder;
 use super::trouble::Kind;
+use super::turns::Turns;
 use crate::words;
 
 /// Silence that only a timer ends: no end takes so long to answer while it is asked.
@@ -49,16 +51,6 @@ struct Request {
     /// The frame in which it came last, and when.
     last_frame: u64,
     last_ns: i128,
-}
-
-/// A refusal that waits for what the requester does about it.
-struct Open {
-    kind: Kind,
-    index: usize,
-    psn: Psn,
-    time_ns: i128,
-    /// How long the requester has to wait first.
-    wait_ns: u64,
 }
 
 /// One packet that came again, of which it is not known yet whether more follow.
@@ -106,7 +98,7 @@ pub(super) struct Half {
     gaps: Gaps,
     /// Packets that came damaged, requests and responses: PSN and frame.
     damaged: [BTreeMap<u32, u64>; 2],
-    open: Option<Open>,
+    refusals: Refusals,
     loose: Option<Loose>,
     resending: Option<Resend>,
     /// What would follow on what a NAK asked for. That has come, but may be what was late: then it is to come once more.
@@ -114,8 +106,7 @@ pub(super) struct Half {
     /// A packet far on in what is sent again, and the PSN behind it.
     stray: Option<(Psn, Psn)>,
     responder: Responder,
-    /// The shortest time between a request that was sent once and its acknowledgement.
-    round_trip_ns: Option<i128>,
+    turns: Turns,
     acked: Option<Psn>,
     /// PSN of the next READ response packet.
     read_next: Option<Psn>,
@@ -129,12 +120,7 @@ pub(super) struct Half {
 }
 
 impl Half {
-    pub(super) fn new(
-        names: [&'static str; 2],
-        mtu: Option<u32>,
-        answers_captured: bool,
-        round_trip_ns: Option<i128>,
-    ) -> Half {
+    pub(super) fn new(names: [&'static str; 2], mtu: Option<u32>, answers_captured: bool, turns: Turns) -> Half {
         Half {
             names,
             mtu,
@@ -143,13 +129,13 @@ impl Half {
             requests: Psns::new(),
             gaps: Gaps::default(),
             damaged: [BTreeMap::new(), BTreeMap::new()],
-            open: None,
+            refusals: Refusals::new(turns.resend_ns),
             loose: None,
             resending: None,
             begun: None,
             stray: None,
             responder: Responder::new(),
-            round_trip_ns,
+            turns,
             acked: None,
             read_next: None,
             read_gaps: Vec::new(),
@@ -215,8 +201,8 @@ impl Half {
     /// The PSNs from one to the one before another are not here, if there are any.
     fn missing(&mut self, of: Of, first: Psn, behind: Psn, seen: &Seen<'_>) {
         if behind.distance_from(first) > 0 {
-            let (index, frame) = (seen.index, seen.frame);
-            self.gaps.add(Gap { of, first, last: behind.sub(1), index, frame, again: None, made_good: false });
+            let (last, index, frame, time_ns) = (behind.sub(1), seen.index, seen.frame, seen.time_ns);
+            self.gaps.add(Gap { of, first, last, index, frame, time_ns, again: None, made_good: false });
         }
     }
 
@@ -237,12 +223,11 @@ impl Half {
         let Some(Resend { next: expected, .. }) = self.resending.filter(|_| self.answers_captured && !seen.uc) else {
             return;
         };
-        // A NAK that asks for what is passed over has had its effect.
-        self.open.take_if(|open| {
-            open.kind != Kind::Rnr && until.distance_from(open.psn) > 0 && open.psn.distance_from(expected) >= 0
-        });
-        let first = self.acked.map(|acked| acked.add(1)).filter(|behind| behind.distance_from(expected) > 0);
-        self.missing(Of::Again, first.unwrap_or(expected), until, seen);
+        self.refusals.passed_over(expected, until);
+        let owed = self.acked.map(|acked| acked.add(1)).filter(|behind| behind.distance_from(expected) > 0);
+        let owed = owed.unwrap_or(expected);
+        self.missing(Of::Skipped, expected, if until.distance_from(owed) < 0 { until } else { owed }, seen);
+        self.missing(Of::Again, owed, until, seen);
     }
 
     /// A PSN of UC that lies behind what was sent before: late, or twice.
@@ -272,7 +257,7 @@ impl Half {
         let owed = self.gaps.holds(psn);
         let follows = self.begun == Some(psn);
         let in_turn = self.resending.is_some_and(|resend| resend.next == psn && !(owed && resend.end == Some(psn)));
-        let asked = self.open.as_ref().is_some_and(|open| open.psn == psn);
+        let asked = self.refusals.ask_for(psn, seen.time_ns);
         let caused = follows
             || in_turn
             || self.asks_again(seen, out)
@@ -335,7 +320,7 @@ impl Half {
         let psn = seen.packet.psn();
         self.next_again().is_some_and(|next| psn.distance_from(next) > 0)
             && self.acked.is_some_and(|acked| psn.distance_from(acked) > 1)
-            && self.open.as_ref().is_none_or(|open| open.psn != psn)
+            && !self.refusals.ask_for(psn, seen.time_ns)
     }
 
     /// Whether this is what a NAK asked for, but for its first packets, which are missing.
@@ -343,9 +328,8 @@ impl Half {
         let psn = seen.packet.psn();
         // Behind what is being sent again already, it goes on with that.
         let begins = self.next_again().is_none_or(|next| psn.distance_from(next) < 0);
-        let behind = |open: &mut Open| begins && open.kind != Kind::Rnr && psn.distance_from(open.psn) > 0;
-        let Some(open) = self.open.take_if(behind) else { return false };
-        self.missing(Of::Again, open.psn, psn, seen);
+        let Some(nak) = begins.then(|| self.refusals.take_before(psn, seen.time_ns)).flatten() else { return false };
+        self.missing(Of::Again, nak.psn, psn, seen);
         true
     }
 
@@ -388,13 +372,13 @@ impl Half {
     /// Whether something asked for the packet that comes again: a NAK, the end of an RNR wait, or an ACK timer.
     fn cause(&mut self, seen: &Seen<'_>, known: bool, out: &mut Diagnosis) -> bool {
         let (psn, who) = (seen.packet.psn(), self.names[0]);
-        if let Some(open) = self.open.take_if(|open| open.psn == psn) {
-            let after = seen.time_ns - open.time_ns;
+        if let Some(refusal) = self.refusals.take(psn, seen.time_ns) {
+            let after = seen.time_ns - refusal.time_ns;
             let mut text = format!(" {who} sends it again {}, in frame {}.", later(after), seen.frame);
-            if after < i128::from(open.wait_ns) {
+            if after < i128::from(refusal.wait_ns) {
                 text += " That is sooner than it may.";
             }
-            if let Some(trouble) = out.find(open.kind, open.index) {
+            if let Some(trouble) = out.find(refusal.kind, refusal.index) {
                 trouble.text += &text;
             }
             return true;
@@ -530,7 +514,7 @@ impl Half {
         if self.acked.is_none_or(|acked| psn.distance_from(acked) > 0) {
             self.acked = Some(psn);
         }
-        self.open.take_if(|open| psn.distance_from(open.psn) >= 0);
+        self.refusals.acknowledged(psn);
         self.responder.acknowledges(psn);
         for gap in self.gaps.acknowledged(psn) {
             if gap.psns().any(|psn| self.damaged[0].contains_key(&psn.value())) {
@@ -580,7 +564,8 @@ impl Half {
 
     fn read_gap(&mut self, expected: Psn, seen: &Seen<'_>, out: &mut Diagnosis) {
         let (index, frame, last) = (seen.index, seen.frame, seen.packet.psn().sub(1));
-        let gap = Gap { of: Of::New, first: expected, last, index, frame, again: None, made_good: false };
+        let time_ns = seen.time_ns;
+        let gap = Gap { of: Of::New, first: expected, last, index, frame, time_ns, again: None, made_good: false };
         let (here, damaged) = (&self.responses, &self.damaged[1]);
         if gap.psns().all(|psn| here.get(psn).is_some() || damaged.contains_key(&psn.value())) {
             return;
@@ -598,7 +583,8 @@ impl Half {
             format!("{} expects PSN {} and says so: sequence NAK in frame {}.", self.names[1], psn.value(), seen.frame);
         let missing = self.gaps.holds_again(psn);
         let request = self.requests.get(psn).filter(|_| !missing);
-        let crosses = request.zip(self.round_trip_ns).is_some_and(|(request, ns)| seen.time_ns - request.last_ns <= ns);
+        let crosses =
+            request.zip(self.turns.answer_ns).is_some_and(|(request, ns)| seen.time_ns - request.last_ns <= ns);
         let sent_again = self.responder.has_asked_for(psn) || request.is_some_and(|request| request.times > 1);
         if crosses && sent_again {
             let text = format!("{told} What was sent of it last cannot have come to it yet.");
@@ -631,7 +617,7 @@ impl Half {
     fn refused(&mut self, kind: Kind, seen: &Seen<'_>, wait_ns: u64, text: String, out: &mut Diagnosis) {
         let (index, psn, time_ns) = (seen.index, seen.packet.psn(), seen.time_ns);
         self.acked = self.acked.max_psn(psn.sub(1));
-        self.open = Some(Open { kind, index, psn, time_ns, wait_ns });
+        self.refusals.add(Refusal { kind, index, psn, time_ns, wait_ns });
         out.say(kind, index, text);
     }
 
@@ -666,7 +652,7 @@ impl Half {
         if let Some(next) = self.next {
             self.settle_loose(next, 0, out);
         }
-        for gap in self.gaps.take().iter().filter(|gap| !gap.made_good) {
+        for gap in &self.gaps.take() {
             self.lost_before(gap, out);
         }
         let unanswered = |psn: Psn| self.acked.is_none_or(|acked| psn.distance_from(acked) > 0);

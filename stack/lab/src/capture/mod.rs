@@ -10,8 +10,10 @@ mod flows;
 mod gaps;
 mod half;
 mod psns;
+mod refusals;
 mod responder;
 mod trouble;
+mod turns;
 
 use std::net::IpAddr;
 
