@@ -93,6 +93,19 @@ fn a_request_without_an_end_ends_the_connection() {
     assert_eq!(ask(&client, "buf_read buf=1 len=4"), "ok hex=a7a7a7a7\n");
 }
 
+/// A client that is killed meanwhile is noticed when the wait is over.
+#[test]
+fn no_request_waits_for_ever() {
+    let agent = Agent::start(5);
+    let client = agent.connect();
+    assert!(ask(&client, "open").starts_with("ok ctx=1"));
+    assert!(ask(&client, "cq_create ctx=1 channel=1").starts_with("ok cq=2"));
+    for request in ["cq_poll cq=2", "cq_wait cq=2", "events ctx=1"] {
+        let reply = ask(&client, &format!("{request} timeout_ms={}", u64::MAX));
+        assert!(reply.starts_with("err ") && reply.contains("at=timeout_ms") && reply.contains("600000"), "{reply}");
+    }
+}
+
 /// A value of an `ok` reply.
 fn value<'a>(reply: &'a str, key: &str) -> &'a str {
     let mut words = reply.split_whitespace().filter_map(|word| word.split_once('='));

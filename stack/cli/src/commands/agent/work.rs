@@ -103,8 +103,14 @@ fn tell(wc: &Wc) {
     }
 }
 
+/// The longest a request may wait, in milliseconds: a client that was killed meanwhile keeps its objects for so long.
+const TIMEOUT_MAX_MS: u64 = 600_000;
+
 fn patience(args: &Args<'_>) -> Result<Duration, Fault> {
-    Ok(Duration::from_millis(args.number_or("timeout_ms", 0)?))
+    match args.number_or("timeout_ms", 0)? {
+        ms @ ..=TIMEOUT_MAX_MS => Ok(Duration::from_millis(ms)),
+        ms => Err(Fault::new(errno::EINVAL, "timeout_ms", format!("{ms} is more than {TIMEOUT_MAX_MS}, ten minutes"))),
+    }
 }
 
 /// `cq_poll cq= n= timeout_ms=`: waits until n completions came or the time is over; says those that came. n=0: what is there.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Serialize;
 use xroce::Qpn;
-use xroce::stat::{AskError, Report, Which, endpoints, run_dirs};
+use xroce::stat::{AskError, Endpoint, Report, Which, endpoints, run_dirs};
 
 use super::Outcome;
 use crate::complete;
@@ -109,8 +109,8 @@ impl Select {
         let wanted = |pid: u32| self.pid.is_none_or(|of| of == pid);
         let mut reports = Vec::new();
         let mut silent = None;
-        for endpoint in endpoints().iter().filter(|endpoint| wanted(endpoint.pid)) {
-            match endpoint.ask(which) {
+        for answer in ask_all(endpoints().iter().filter(|endpoint| wanted(endpoint.pid)), which) {
+            match answer {
                 Ok(report) => reports.push(report),
                 Err(error) => silent = Some(error),
             }
@@ -198,6 +198,14 @@ pub fn harmless(line: &str) -> String {
     line.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
+/// What each of them answers, in their order; all are asked at once, so that those who are silent cost their time only once.
+fn ask_all<'a>(them: impl Iterator<Item = &'a Endpoint>, which: Which) -> Vec<Result<Report, AskError>> {
+    thread::scope(|scope| {
+        let asked: Vec<_> = them.map(|endpoint| scope.spawn(move || endpoint.ask(which))).collect();
+        asked.into_iter().map(|answer| answer.join().expect("asking does not panic")).collect()
+    })
+}
+
 /// Devices of one name in one process get a number behind it: what keeps series by name must not mix them up.
 fn tell_apart(reports: &mut [Report]) {
     for i in 1..reports.len() {
@@ -229,6 +237,8 @@ pub fn seconds_between(old: &Report, new: &Report) -> f64 {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
 
     fn on(device: &str, pid: u32, at_ns: u64) -> Report {
         let mut report = sample::report(at_ns, 0x11, &json!({}), None);
@@ -262,6 +272,28 @@ mod tests {
 
     fn args(what: Option<What>, format: Format, watch: Option<u32>) -> Args {
         Args { what, qpn: None, select: Select::default(), format, watch, all: false }
+    }
+
+    #[test]
+    fn all_are_asked_at_once() {
+        let dir = std::env::temp_dir().join(format!("xroce-ask-all-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let them = [1, 2].map(|pid| Endpoint { pid, device: "eth0".to_owned(), path: dir.join(pid.to_string()) });
+        let doors = them.each_ref().map(|endpoint| UnixListener::bind(&endpoint.path).unwrap());
+        let answers = thread::scope(|scope| {
+            // The first gets its answer when the second was asked.
+            scope.spawn(|| {
+                for door in doors.iter().rev() {
+                    let mut client = door.accept().unwrap().0;
+                    BufReader::new(&client).read_line(&mut String::new()).unwrap();
+                    client.write_all(b"error: not today\n").unwrap();
+                }
+            });
+            ask_all(them.iter(), Which::None)
+        });
+        let refused = |answer| matches!(answer, &Err(AskError::Refused { .. }));
+        assert!(answers.len() == 2 && answers.iter().all(refused), "{answers:?}");
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     /// Root is shown what the processes of others say.
