@@ -67,6 +67,8 @@ pub(crate) struct Context<'a> {
     pub(crate) credits: bool,
     /// A completion did not fit its CQ in this call: the queue pair must go to ERR.
     pub(crate) overrun: bool,
+    /// A CQ died of that, which happens once: the other queue pairs that complete into it must go to ERR too.
+    pub(crate) cq_died: bool,
 }
 
 impl Context<'_> {
@@ -79,7 +81,7 @@ impl Context<'_> {
             Push::Overrun => {
                 self.overrun = true;
                 let Some(wake) = cq.announce_overrun() else { return };
-                self.outbox.cq_died = true;
+                (self.cq_died, self.outbox.cq_died) = (true, true);
                 if self.outbox.events.len() < MAX_EVENTS {
                     let event = Event { kind: EventKind::CqErr, qpn: Some(wc.qpn), cq: Some(cq.id()) };
                     self.outbox.events.push_back(event);

@@ -157,6 +157,7 @@ macro_rules! context {
             icrcs: &mut $self.icrcs,
             credits: $self.config.credits,
             overrun: false,
+            cq_died: false,
         }
     };
 }
@@ -444,7 +445,7 @@ impl Endpoint {
                 Turn::Requests => qp.poll_request(&mut ctx, sink),
                 Turn::Responses => qp.poll_response(&mut ctx, sink),
             };
-            let failed = ctx.overrun && qp.overrun(&mut ctx);
+            let failed = ctx.overrun && (qp.overrun(&mut ctx) || ctx.cq_died);
             if !matches!(polled, Polled::Blocked) {
                 arm(&mut self.wheel, index, qp);
             }
@@ -522,7 +523,7 @@ impl Endpoint {
         let qp = self.slots.get_mut(index as usize)?.qp.as_deref_mut()?;
         let mut ctx = context!(self, now);
         let result = f(qp, &mut ctx);
-        let failed = ctx.overrun && qp.overrun(&mut ctx);
+        let failed = ctx.overrun && (qp.overrun(&mut ctx) || ctx.cq_died);
         if !qp.listed.requests && qp.has_requests() {
             qp.listed.requests = true;
             self.requests.queue.push_back(index);

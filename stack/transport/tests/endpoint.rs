@@ -90,6 +90,29 @@ fn a_completion_queue_that_overran_in_one_endpoint_fails_its_users_in_another() 
     assert_eq!(idle.state.load(), QpState::Err);
 }
 
+/// The flush of one queue pair may be what kills the next completion queue, in whatever order they were made.
+#[test]
+// rule: wc.overrun
+fn a_completion_queue_that_dies_of_anothers_death_fails_its_users_too() {
+    let (mut endpoint, pd) = endpoint(0);
+    let [first, second] = [1, 2].map(|id| Cq::new(id, 4).unwrap());
+    let last = create(&mut endpoint, pd, &second);
+    let (send_cq, recv_cq) = (Arc::clone(&first), Arc::clone(&second));
+    let between = QpInit { kind: QpType::Rc, pd, send_cq, recv_cq, cap: CAP, sq_sig_all: false };
+    let mut between = endpoint.create_qp(between).unwrap();
+    let mut cause = create(&mut endpoint, pd, &first);
+    for qp in [&last, &between, &cause] {
+        init(&mut endpoint, qp);
+    }
+    for id in 0..5 {
+        between.rq.post(&RecvWr { wr_id: WrId(id), sges: &[] }).unwrap();
+        cause.rq.post(&RecvWr { wr_id: WrId(id), sges: &[] }).unwrap();
+    }
+    fail(&mut endpoint, &cause);
+    assert!(first.is_overrun() && second.is_overrun());
+    assert_eq!([between.state.load(), last.state.load()], [QpState::Err; 2]);
+}
+
 #[test]
 fn limits_that_are_out_of_range_are_named() {
     assert_eq!(Limits::default().check(), Ok(()));

@@ -9,7 +9,7 @@ use xroce_transport::memory::Access;
 use xroce_transport::qp::QpInit;
 use xroce_transport::qp::state::{QpAttr, QpState, QpType};
 use xroce_transport::wc::{Wc, WcStatus};
-use xroce_transport::wr::{QpCap, SendFlags, SendOp, Sge};
+use xroce_transport::wr::{QpCap, SendFlags, SendOp, SendWr, Sge, WrId};
 use xroce_transport::{DropReason, EventKind, PathId, TxClass, TxPacket, TxSink};
 use xroce_wire::{Lkey, NakCode, Operation, Syndrome};
 
@@ -311,4 +311,49 @@ fn an_overrun_wakes_who_waits_for_solicited_completions() {
     pair.run();
     assert!(cq.is_overrun());
     assert_eq!(pair.b.ep.poll_wakeup().map(|cq| cq.id()), Some(cq.id()));
+}
+
+#[test]
+fn going_back_counts_anew_when_to_ask_for_an_ack() {
+    let mut pair = Pair::new(Setup::default());
+    write(&mut pair, 1, 40 * 1024);
+    pair.transmit_some(true, 10);
+    let lost = pair.wire.drain(..).nth(3).unwrap();
+    assert!(!lost.packet().ack_req());
+    // B misses the packet, and says so; the ten that have not asked are behind it.
+    let frames: Vec<Frame> = pair.trace.iter().filter(|frame| frame.psn() != lost.psn()).cloned().collect();
+    for frame in frames {
+        let _ = pair.deliver(&frame);
+    }
+    pair.trace.clear();
+    let nak = {
+        pair.transmit_some(false, 1);
+        pair.wire.pop_back().unwrap()
+    };
+    assert!(pair.deliver(&nak).is_ok());
+    pair.transmit_some(true, 20);
+    let again: Vec<bool> = pair.trace.iter().filter(|f| f.to_b).map(|f| f.packet().ack_req()).collect();
+    assert_eq!(again.iter().position(|asks| *asks), Some(15), "{again:?}");
+}
+
+#[test]
+fn requests_leave_responses_their_turns() {
+    let mut pair = Pair::new(Setup::default());
+    write(&mut pair, 1, 200 * 1024);
+    pair.transmit_some(true, 1);
+    let first = pair.wire.pop_back().unwrap();
+    // B wants to read from A, which is in the middle of its burst.
+    let (va, rkey) = (pair.a.at(0), pair.a.rkey());
+    let sges = [pair.b.sge(0, 8)];
+    let wr =
+        SendWr { wr_id: WrId(1), op: SendOp::Read { va, rkey }, flags: SendFlags::SIGNALED, sges: &sges, inline: &[] };
+    pair.b.qp.sq.post(&wr, 1 << 31).unwrap();
+    pair.b.ep.doorbell(pair.now, pair.b.qp.qpn);
+    pair.transmit_some(false, 1);
+    let request = pair.wire.pop_back().unwrap();
+    assert!(pair.deliver(&request).is_ok() && pair.deliver(&first).is_ok());
+    pair.trace.clear();
+    pair.transmit_some(true, 64);
+    let waited = pair.trace.iter().position(|frame| frame.op() == Operation::ReadResponseOnly);
+    assert!(waited.is_some_and(|waited| waited <= 32), "{waited:?}");
 }

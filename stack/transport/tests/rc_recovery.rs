@@ -562,3 +562,13 @@ fn the_peer_is_dead_in_bounded_time() {
     assert_eq!(pair.a.statuses(), [(1, WcStatus::RetryExcErr)]);
     assert!(took < 4 * 4 * (4096 << 10) && took > 4 * (4096 << 10) - MS, "{took}");
 }
+
+#[test]
+fn a_path_without_answers_is_told_once_until_it_is_asked_for() {
+    let mut pair = Pair::new(Setup { retry_cnt: 3, ..Setup::default() });
+    write(&mut pair, 1, 8);
+    pair.run_timed(32, |_, _| Fate::Drop);
+    assert_eq!(pair.a.ep.counters().qp.local_ack_timeout_err, 4);
+    assert!(pair.a.ep.poll_unanswered().is_some());
+    assert_eq!(pair.a.ep.poll_unanswered(), None);
+}

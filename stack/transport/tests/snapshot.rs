@@ -125,6 +125,26 @@ fn credits_and_states_are_told() {
 }
 
 #[test]
+// rule: qp.err
+fn in_err_no_message_is_open_and_no_timer_runs() {
+    for kind in [QpType::Rc, QpType::Uc] {
+        let mut pair = Pair::new(Setup { kind, ..Setup::default() });
+        pair.recv_b(1, 0, 4096);
+        post(&mut pair, 1, 3000, |_, _| SendOp::Send);
+        pair.transmit_some(true, 2);
+        let first = pair.wire.pop_front().unwrap();
+        pair.deliver(&first).unwrap();
+        assert_eq!(b(&pair).responder.open_message, Some(1024));
+        assert_eq!(a(&pair).requester.ack_deadline.is_some(), kind == QpType::Rc);
+        for a_side in [true, false] {
+            pair.modify(a_side, &QpAttr { qp_state: Some(QpState::Err), ..QpAttr::default() }, false).unwrap();
+        }
+        assert_eq!((b(&pair).responder.open_message, b(&pair).responder.responses, b(&pair).recvs), (None, 0, 0));
+        assert_eq!((a(&pair).requester.ack_deadline, a(&pair).outstanding, a(&pair).waiting), (None, 0, 0));
+    }
+}
+
+#[test]
 fn uc_tells_what_it_has() {
     let mut pair = Pair::new(Setup { kind: QpType::Uc, ..Setup::default() });
     pair.recv_b(1, 0, 4096);

@@ -6,10 +6,11 @@ use common::{Fate, Pair, Setup};
 use std::sync::Arc;
 use xroce_transport::cq::{Cq, Push};
 use xroce_transport::qp::state::{QpAttr, QpState, QpType};
-use xroce_transport::qp::{ModifyQpError, QpInit};
+use xroce_transport::qp::{ModifyQpError, QpInfo, QpInit};
 use xroce_transport::wc::{Wc, WcStatus};
 use xroce_transport::wr::{QpCap, RecvWr, SendOp, WrId};
 use xroce_transport::{DropReason, EventKind, Instant};
+use xroce_wire::Psn;
 
 const OK: WcStatus = WcStatus::Success;
 const FLUSH: WcStatus = WcStatus::WrFlushErr;
@@ -104,6 +105,80 @@ fn reset_forgets_everything_without_completions() {
     pair.run();
     assert_eq!(pair.a.statuses(), [(4, OK)]);
     assert_eq!(pair.sent(true).len(), 1);
+}
+
+#[test]
+fn a_query_tells_the_psns_that_come_next() {
+    let mut pair = Pair::new(Setup::default());
+    write(&mut pair, 1, 3000);
+    pair.transmit_some(true, 2);
+    let frames: Vec<_> = pair.wire.drain(..).collect();
+    assert!(pair.deliver(&frames[0]).is_ok());
+    let psns = |info: QpInfo| [info.attr.sq_psn, info.attr.rq_psn].map(|psn| psn.map(Psn::value));
+    // A has begun a request of three packets and nothing of it is acknowledged; B has taken one.
+    assert_eq!(psns(pair.a.ep.query_qp(pair.qpn_a()).unwrap()), [Some(103), Some(0xFF_FFF0)]);
+    assert_eq!(psns(pair.b.ep.query_qp(pair.b.qp.qpn).unwrap()), [Some(0xFF_FFF0), Some(101)]);
+}
+
+#[test]
+// rule: qp.reset
+fn reset_forgets_every_attribute() {
+    for kind in [QpType::Rc, QpType::Uc] {
+        let mut pair = Pair::new(Setup { kind, ..Setup::default() });
+        pair.modify(true, &to(QpState::Reset), false).unwrap();
+        let info = pair.a.ep.query_qp(pair.qpn_a()).unwrap();
+        assert_eq!((info.attr, info.path), (to(QpState::Reset), None), "{kind:?}");
+    }
+}
+
+#[test]
+// rule: qp.reset
+fn reset_forgets_the_answers_that_are_owed_and_those_that_are_kept() {
+    let mut pair = Pair::new(Setup::default());
+    let read = |pair: &mut Pair, id| {
+        let sges = [pair.a.sge(0, 8)];
+        let (va, rkey) = (pair.b.at(0), pair.b.rkey());
+        pair.post_a(id, SendOp::Read { va, rkey }, &sges);
+        pair.transmit_some(true, 1);
+        pair.wire.pop_back().unwrap()
+    };
+    let anew = |pair: &mut Pair| {
+        for a_side in [true, false] {
+            pair.modify(a_side, &to(QpState::Reset), false).unwrap();
+        }
+        pair.connect();
+    };
+    let owed = read(&mut pair, 1);
+    assert!(pair.deliver(&owed).is_ok());
+    anew(&mut pair);
+    pair.trace.clear();
+    pair.transmit();
+    assert!(pair.trace.is_empty(), "an answer of the life before");
+    write(&mut pair, 2, 8);
+    pair.run();
+    let kept = read(&mut pair, 3);
+    assert!(pair.deliver(&kept).is_ok());
+    pair.run();
+    anew(&mut pair);
+    write(&mut pair, 4, 8);
+    write(&mut pair, 5, 8);
+    pair.run();
+    assert_eq!(pair.deliver(&kept), Err(DropReason::DuplicateTooOld), "its PSN is that of a WRITE now");
+}
+
+#[test]
+fn what_a_destroyed_queue_pair_had_to_send_is_forgotten() {
+    let mut pair = Pair::new(Setup::default());
+    write(&mut pair, 1, 10);
+    pair.transmit();
+    let frame = pair.wire.pop_front().unwrap();
+    assert!(pair.deliver(&frame).is_ok());
+    write(&mut pair, 2, 10);
+    assert!(pair.a.ep.may_have_packets() && pair.b.ep.may_have_packets(), "a request, and an ACK");
+    pair.a.ep.destroy_qp(pair.a.qp.qpn).unwrap();
+    pair.b.ep.destroy_qp(pair.b.qp.qpn).unwrap();
+    assert!(!pair.a.ep.may_have_packets() && !pair.b.ep.may_have_packets());
+    assert_eq!((pair.a.ep.poll_timeout(), pair.b.ep.poll_timeout()), (None, None));
 }
 
 /// A queue for each direction: RESET takes out of both what the queue pair left there, and nothing of another's.

@@ -113,7 +113,7 @@ pub(crate) struct Qp {
     pub(super) span: QpSpan,
     /// Why it failed, if it did since RESET.
     pub(crate) fault: Option<QpFault>,
-    /// COMM_EST was raised, or is not due any more.
+    /// COMM_EST was raised: once in RTR.
     pub(super) established: bool,
     /// SQD: SQ_DRAINED is still to be raised.
     pub(super) notify_drained: bool,

@@ -390,3 +390,21 @@ fn source(read: &Read, request: Request, qp: &Answering<'_>, ctx: &Context<'_>) 
 fn response(operation: Operation, psn: Psn, extension: Extension) -> Fields {
     Fields { extension, ..Fields::new(opcode(QpType::Rc, operation), psn) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers come round: 16 READs and atomics may have all of the 2^24 between them.
+    #[test]
+    fn of_two_atomics_with_one_number_the_newer_answers() {
+        let mut responses = Responses::default();
+        responses.resize(4);
+        for original in [7, 8] {
+            responses.atomic(Psn::new(5), original, Msn::new(0));
+        }
+        responses.queue.clear();
+        assert!(responses.atomic_again(Psn::new(5), Msn::new(0)));
+        assert!(matches!(responses.queue.back(), Some(Response::Atomic { original: 8, .. })));
+    }
+}

@@ -40,9 +40,7 @@ pub(crate) fn gather(
     out: &mut PayloadWriter<'_>,
 ) -> Result<(), LocalError> {
     // Most lists have one entry, and the request was posted with its length.
-    if let [sge] = sges
-        && offset + out.room() as u64 <= u64::from(sge.length)
-    {
+    if let [sge] = sges {
         let source = memory.local(pd, sge.addr, sge.length, sge.lkey, false)?;
         out.copy(&source, offset as usize, out.room());
         return Ok(());

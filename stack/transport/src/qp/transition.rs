@@ -89,7 +89,7 @@ impl Qp {
             Inward::Rc(responder) => responder.reset(Psn::new(0), 0),
             Inward::Uc(receiver) => receiver.reset(Psn::new(0)),
         }
-        (self.established, self.notify_drained) = (false, false);
+        self.established = false;
         (self.fault, self.span) = (None, QpSpan::new(self.qpn));
         self.send_cq.purge(self.qpn);
         self.recv_cq.purge(self.qpn);
@@ -131,7 +131,6 @@ impl Qp {
         self.unacked.reset(sq_psn);
         self.requester.reset(sq_psn);
         self.completer.reset();
-        self.established = true;
     }
 }
 

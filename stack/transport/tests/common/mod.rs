@@ -304,20 +304,24 @@ impl Pair {
 
     /// Takes everything that both ends want to send now onto the wire.
     pub fn transmit(&mut self) {
-        for to_b in [true, false] {
-            let split = self.setup.split;
-            let node = if to_b { &mut self.a } else { &mut self.b };
-            loop {
-                let mut sink = Sink { head: Vec::new(), tail: Vec::new(), split, class: None };
-                let Some(transmit) = node.ep.poll_transmit(self.now, &mut sink) else { break };
-                let mut bytes = sink.head;
-                bytes.extend(sink.tail);
-                assert_eq!(bytes.len(), transmit.len);
-                let frame = Frame { to_b, bytes };
-                assert!(frame.packet().icrc_ok(), "a bad ICRC was sent");
-                self.trace.push(frame.clone());
-                self.wire.push_back(frame);
-            }
+        self.transmit_some(true, usize::MAX);
+        self.transmit_some(false, usize::MAX);
+    }
+
+    /// Takes up to `max` packets of one end onto the wire, as a port with little room does.
+    pub fn transmit_some(&mut self, to_b: bool, max: usize) {
+        let split = self.setup.split;
+        let node = if to_b { &mut self.a } else { &mut self.b };
+        for _ in 0..max {
+            let mut sink = Sink { head: Vec::new(), tail: Vec::new(), split, class: None };
+            let Some(transmit) = node.ep.poll_transmit(self.now, &mut sink) else { break };
+            let mut bytes = sink.head;
+            bytes.extend(sink.tail);
+            assert_eq!(bytes.len(), transmit.len);
+            let frame = Frame { to_b, bytes };
+            assert!(frame.packet().icrc_ok(), "a bad ICRC was sent");
+            self.trace.push(frame.clone());
+            self.wire.push_back(frame);
         }
     }
 
