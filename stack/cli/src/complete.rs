@@ -4,18 +4,20 @@
 //! the script that makes a shell ask (`xroce completions`).
 
 mod bash;
+mod zsh;
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
 
 use clap::{Command, CommandFactory};
-use clap_complete::env::{CompleteEnv, Elvish, Fish, Powershell, Shells, Zsh};
+use clap_complete::env::{CompleteEnv, Elvish, Fish, Powershell, Shells};
 use clap_complete::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
 use xroce::stat::{Which, endpoints};
 
 use crate::Cli;
 use bash::Bash;
+use zsh::Zsh;
 
 /// Set to a shell's name by the scripts. Of our own: a `COMPLETE` that is meant for others shall not change what we do.
 const VARIABLE: &str = "XROCE_COMPLETE";

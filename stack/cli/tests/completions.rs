@@ -30,10 +30,8 @@ fn bash(words: &[&str]) -> Vec<String> {
         "${BASH_REMATCH[1]}" xroce "$current" "${COMP_WORDS[COMP_CWORD - 1]}"
         printf '%s\n' "${COMPREPLY[@]}"
     "#;
-    let bin = Path::new(env!("CARGO_BIN_EXE_xroce")).parent().expect("a directory").display().to_string();
-    let path = format!("{bin}:{}", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("bash");
-    command.args(["--norc", "-c", asked, "bash", "xroce"]).args(words).env("PATH", path).env_remove("RUST_LOG");
+    command.args(["--norc", "-c", asked, "bash", "xroce"]).args(words).env("PATH", path()).env_remove("RUST_LOG");
     let output = command.current_dir(scratch()).output().expect("bash starts");
     assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
     String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
@@ -45,6 +43,80 @@ fn scratch() -> PathBuf {
     fs::create_dir_all(&dir).expect("a scratch directory");
     fs::write(dir.join("talk.pcapng"), []).expect("a file");
     dir
+}
+
+/// `PATH` with this xroce first.
+fn path() -> String {
+    let bin = Path::new(env!("CARGO_BIN_EXE_xroce")).parent().expect("a directory").display().to_string();
+    format!("{bin}:{}", std::env::var("PATH").unwrap_or_default())
+}
+
+/// Runs a shell; None, after a line that says so, where it is not installed.
+fn shell(test: &str, name: &str, args: &[&str], dir: &Path) -> Option<String> {
+    let mut command = Command::new(name);
+    command.args(args).current_dir(dir).env("PATH", path()).env("HOME", dir).env_remove("RUST_LOG");
+    match command.output() {
+        Ok(output) => {
+            assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {output:?}");
+            Some(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
+        Err(error) => {
+            println!("SKIP {test}: {name} does not start: {error}");
+            None
+        }
+    }
+}
+
+/// A line, and what is offered at its end, without help.
+const LINES: [(&str, &[&str]); 15] = [
+    ("xroce rc", &["rc_pingpong"]),
+    ("xroce perf send_bw --rx-", &["--rx-ring", "--rx-depth"]),
+    ("xroce lab go", &["go-back-n"]),
+    ("xroce lab --text --conversation=2 psn", &["psn-wrap"]),
+    ("xroce perf send_", &["send_bw", "send_lat"]),
+    ("xroce perf send_bw --progress s", &["spin"]),
+    ("xroce perf send_bw --progress=s", &["--progress=spin"]),
+    ("xroce perf send_bw -m 2", &["256", "2048"]),
+    ("xroce stat q", &["qp"]),
+    ("xroce --log de", &["debug"]),
+    ("xroce doctor --log warn,xroce::qp=t", &["warn,xroce::qp=trace"]),
+    ("xroce rc_pingpong --user nob", &["nobody"]),
+    ("xroce decode ta", &["talk.pcapng"]),
+    ("xroce man uc", &["uc_pingpong"]),
+    ("xroce perf -d ud", &["udp:"]),
+];
+
+#[test]
+fn fish_offers_the_same() {
+    for (line, wanted) in LINES {
+        let asked = format!("xroce completions fish | source; complete -C '{line}'");
+        let args = ["--no-config", "-c", &asked];
+        let Some(said) = shell("fish_offers_the_same", "fish", &args, &scratch()) else { return };
+        let offers: Vec<&str> = said.lines().filter_map(|line| line.split('\t').next()).collect();
+        assert_eq!(offers, wanted, "{line}");
+    }
+}
+
+#[test]
+fn zsh_offers_the_same_at_the_first_tab() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/shells/offers.zsh");
+    let dir = scratch().join("zsh");
+    fs::create_dir_all(&dir).expect("a scratch directory");
+    fs::write(dir.join("talk.pcapng"), []).expect("a file");
+    let ask = |line: &str| shell("zsh_offers_the_same_at_the_first_tab", "zsh", &["-f", script, line], &dir);
+    // A zsh takes more than a second to start.
+    for (line, wanted) in LINES.into_iter().step_by(3) {
+        let Some(said) = ask(line) else { return };
+        let offers: Vec<&str> = said.lines().filter(|line| !line.starts_with("LINE<")).collect();
+        assert_eq!(offers, wanted, "{line}: {said}");
+    }
+    // Behind an address something is to follow, behind a scenario nothing.
+    for (line, becomes) in
+        [("xroce perf -d ud", "udp:>"), ("xroce lab go", "go-back-n >"), ("xroce decode func", "functions/>")]
+    {
+        let Some(said) = ask(line) else { return };
+        assert!(said.trim_end().ends_with(becomes), "{line}: {said}");
+    }
 }
 
 #[track_caller]
