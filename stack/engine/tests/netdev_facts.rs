@@ -51,6 +51,26 @@ fn vlan_names_its_parent_and_id() {
 }
 
 #[test]
+fn every_name_of_an_interface_opens_it() {
+    let test = "every_name_of_an_interface_opens_it";
+    let Some(ns) = Namespace::new(test) else { return };
+    // They differ in the last byte that a name can have.
+    let names = ["fifteen-bytes-a", "fifteen-bytes-b"];
+    ns.ip(&format!("link add {} type veth peer name {}", names[0], names[1]));
+    let others = ["short", "a-name-longer-than-an-interface-can-have"];
+    for other in others {
+        let made = ns.try_ip(&format!("link property add dev {} altname {other}", names[1]));
+        if !made.status.success() {
+            skip::<()>(test, &format!("no alternative names in this kernel: {}", text(&made).trim()));
+            return;
+        }
+    }
+    for (name, real) in [(names[0], names[0]), (names[1], names[1]), (others[0], names[1]), (others[1], names[1])] {
+        assert_eq!(ns.open(name).facts().name, real, "{name}");
+    }
+}
+
+#[test]
 fn unknown_name_lists_the_existing_ones() {
     let Some(ns) = Namespace::new("unknown_name_lists_the_existing_ones") else { return };
     ns.ip("link add eth0 type veth peer name eth1");

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload,
+    DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REPLACE, NLM_F_REQUEST,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressMessage;
@@ -177,8 +177,14 @@ impl Kernel {
 
     /// The link with this name.
     pub(crate) fn link_by_name(&self, name: &str) -> Result<LinkMessage, NetlinkError> {
+        // linux/if_link.h: one of the alternative names (`ip link property add`), which may be too long for the other attribute.
+        const IFLA_ALT_IFNAME: u16 = 53;
         let mut message = LinkMessage::default();
-        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        message.attributes.push(if name.len() < libc::IFNAMSIZ {
+            LinkAttribute::IfName(name.to_owned())
+        } else {
+            LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, [name.as_bytes(), &[0]].concat()))
+        });
         self.link(message)
     }
 

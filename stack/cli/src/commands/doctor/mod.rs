@@ -59,7 +59,10 @@ struct Report {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome, DoctorError> {
-    let report = examine(args.device.as_deref(), &Sys::default());
+    // One of its alternative names will do; the folders of /sys know only the first.
+    let name =
+        args.device.as_deref().map(|name| xroce_engine::netdev::Netdev::open(name).map(|n| n.facts().name.clone()));
+    let report = examine(name.and_then(Result::ok).as_deref().or(args.device.as_deref()), &Sys::default());
     let mut out = io::stdout().lock();
     let written = if args.json { json(&mut out, &report) } else { text(&mut out, &report) };
     match written {
