@@ -476,7 +476,6 @@ impl Core {
     /// Whether there is nothing to do right now but wait for frames, for room for them, for bells and the deadline.
     pub(crate) fn is_idle(&self, common: &Common) -> bool {
         self.loopback.is_empty()
-            && !self.endpoint.holds_acks()
             // A step ends with its budget, whoever runs it, and what is left then makes itself heard by nothing.
             && !self.endpoint.has_news()
             && (self.stalled || !self.endpoint.may_have_packets())

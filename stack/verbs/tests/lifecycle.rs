@@ -275,6 +275,32 @@ fn full_queues_say_how_deep_they_are() {
 }
 
 #[test]
+fn reads_and_atomics_are_refused_at_the_post_while_none_may_be_outstanding() {
+    let (context, peer) = devices(Progress::default());
+    let (a, b) = (Side::new(&context, QpType::Rc, 64), Side::new(&peer, QpType::Rc, 64));
+    let none = ConnectOptions { max_rd_atomic: 0, ..options(1) };
+    let (at_a, at_b) = (a.qp.endpoint(&none).unwrap(), b.qp.endpoint(&options(2)).unwrap());
+    a.qp.connect(&at_b, &none).unwrap();
+    b.qp.connect(&at_a, &options(2)).unwrap();
+    let (sges, flags) = ([a.sge(0, 8)], SendFlags::SIGNALED);
+    let (va, rkey) = (b.mr.addr(), b.mr.rkey());
+    let ops = [SendOp::Read { va, rkey }, SendOp::FetchAdd { va, rkey, add: 1 }];
+    let post = |op| a.qp.post_send(&SendWr { wr_id: WrId(1), op, flags, sges: &sges, inline: &[] });
+    for op in ops {
+        let error = post(op).unwrap_err();
+        assert!(matches!(error.reason, PostReason::Request(PostError::NoReadAtomic { .. })), "{error}");
+    }
+    let to = |qp_state| QpAttr { qp_state: Some(qp_state), ..QpAttr::default() };
+    a.qp.modify(&to(QpState::Sqd)).unwrap();
+    a.qp.modify(&QpAttr { max_rd_atomic: Some(1), ..to(QpState::Sqd) }).unwrap();
+    a.qp.modify(&to(QpState::Rts)).unwrap();
+    for op in ops {
+        post(op).unwrap();
+        a.success(&b, 1);
+    }
+}
+
+#[test]
 fn in_err_everything_is_flushed_in_order() {
     let (a, b) = connected(Progress::default(), QpType::Rc, 64);
     (0..3).for_each(|i| a.recv(i, &[a.sge(0, 8)]));

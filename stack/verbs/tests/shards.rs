@@ -43,8 +43,10 @@ impl Port for SilentPort {
 
 #[test]
 fn packets_for_another_shards_queue_pair_are_handed_over_and_counted() {
+    // More packets than the other shard's inbox holds, most in two pieces.
+    const MESSAGES: u64 = 80;
     for mode in [Progress::Event, Progress::default()] {
-        let (a, b) = loop_pair(&PipeConfig::default()).unwrap();
+        let (a, b) = loop_pair(&PipeConfig { split_at: Some(200), ..PipeConfig::default() }).unwrap();
         let silent = SilentPort(b.capabilities().clone());
         let ca = device(a, 0, mode, |_| {});
         let cb = Device::on_ports(vec![Box::new(b), Box::new(silent)], &[ip(ADDRESSES[1])])
@@ -62,13 +64,16 @@ fn packets_for_another_shards_queue_pair_are_handed_over_and_counted() {
         connect(&a, &second);
         a.mr.write_at(0, &pattern(0, 4096)).unwrap();
         // UC: the other shard's port could not send an acknowledgement.
-        second.recv(1, &[second.sge(0, 4096)]);
-        a.send(2, SendOp::Send, &[a.sge(0, 4096)]);
-        a.success(&second, 2);
-        second.success(&a, 1);
-        assert_eq!(second.mr.to_vec(0..4096).unwrap(), pattern(0, 4096));
+        for id in 0..MESSAGES {
+            second.mr.fill(0);
+            second.recv(id, &[second.sge(0, 4096)]);
+            a.send(id, SendOp::Send, &[a.sge(0, 4096)]);
+            a.success(&second, id);
+            second.success(&a, id);
+            assert_eq!(second.mr.to_vec(0..4096).unwrap(), pattern(0, 4096), "{id}");
+        }
         let counters = cb.counters().unwrap();
-        assert_eq!((counters[0].1.handed_over, counters[0].1.hand_over_drops), (4, 0), "{mode:?}");
+        assert_eq!((counters[0].1.handed_over, counters[0].1.hand_over_drops), (4 * MESSAGES, 0), "{mode:?}");
     }
 }
 

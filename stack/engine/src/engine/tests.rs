@@ -15,6 +15,7 @@ struct Bed {
     capabilities: Capabilities,
     before: Arc<AtomicUsize>,
     after: Arc<AtomicUsize>,
+    link: Option<LinkChange>,
 }
 
 impl Port for Bed {
@@ -47,7 +48,7 @@ impl Port for Bed {
         PortCounters::default()
     }
     fn link(&mut self) -> Option<LinkChange> {
-        None
+        self.link.take()
     }
 }
 
@@ -56,12 +57,15 @@ type Nights = [Arc<AtomicUsize>; 2];
 
 fn start(ports: usize, config: EngineConfig) -> (Result<Engine, StartError>, Vec<Nights>) {
     let nights: Vec<Nights> = (0..ports).map(|_| Nights::default()).collect();
-    let capabilities = Capabilities { mtu: 1500, max_frame: 1514, queues: 1, mac: [2; 6], xdp: None };
     let bed = |[before, after]: &Nights| {
         let (before, after) = (before.clone(), after.clone());
-        Box::new(Bed { capabilities: capabilities.clone(), before, after }) as Box<dyn Port>
+        Box::new(Bed { capabilities: capabilities(), before, after, link: None }) as Box<dyn Port>
     };
     (Engine::start(nights.iter().map(bed).collect(), network(), None, config), nights)
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities { mtu: 1500, max_frame: 1514, queues: 1, mac: [2; 6], xdp: None }
 }
 
 fn network() -> Network {
@@ -258,4 +262,168 @@ fn nobody_sleeps_on_wake_ups_that_were_not_handed_on() {
     assert_eq!(shard.prepare_to_sleep(&mut Vec::new()), None, "two queues were armed, one owner was woken");
     shard.step();
     assert_eq!(shard.prepare_to_sleep(&mut Vec::new()), Some(None));
+}
+
+fn to_rts() -> QpAttr {
+    QpAttr { qp_state: Some(QpState::Rts), sq_psn: Some(Psn::new(0)), ..QpAttr::default() }
+}
+
+/// A UC queue pair in RTS.
+fn connected(engine: &Engine) -> EngineQp {
+    let qp = engine.create_qp(uc(engine, 8)).unwrap();
+    for attr in [to_init(), to_rtr(), to_rts()] {
+        engine.modify_qp(&qp.shard, qp.handle.qpn, &attr).unwrap();
+    }
+    qp
+}
+
+/// Posts a message of no bytes.
+fn post(qp: &mut EngineQp, op: SendOp) {
+    let wr = SendWr { wr_id: WrId(0), op, flags: SendFlags::SIGNALED, sges: &[], inline: &[] };
+    qp.handle.sq.post(&wr, 0).unwrap();
+    qp.shard.ring(qp.handle.qpn);
+}
+
+fn to(state: QpState) -> QpAttr {
+    QpAttr { qp_state: Some(state), ..QpAttr::default() }
+}
+
+#[test]
+fn paths_live_as_long_as_their_queue_pairs_use_them() {
+    let (engine, _) = start(1, undriven());
+    let engine = engine.unwrap();
+    let EngineQp { handle, shard } = engine.create_qp(QpInit { kind: QpType::Rc, ..uc(&engine, 1) }).unwrap();
+    let modify = |attr: &QpAttr| engine.modify_qp(&shard, handle.qpn, attr);
+    let open = || shard.inspect(|core| core.paths.ends().len()).unwrap();
+    let to_rtr = |max_dest_rd_atomic| QpAttr {
+        max_dest_rd_atomic: Some(max_dest_rd_atomic),
+        min_rnr_timer: Some(12),
+        ..to_rtr()
+    };
+    modify(&to_init()).unwrap();
+    let refused = modify(&to_rtr(255)).unwrap_err();
+    assert!(matches!(refused, ModifyError::Refused { .. }), "{refused}");
+    assert_eq!(open(), 0, "of a step that was refused after the look-up");
+    modify(&to_rtr(1)).unwrap();
+    let (timeout, retry_cnt, rnr_retry, max_rd_atomic) = (Some(14), Some(7), Some(7), Some(1));
+    modify(&QpAttr { timeout, retry_cnt, rnr_retry, max_rd_atomic, ..to_rts() }).unwrap();
+    modify(&to(QpState::Sqd)).unwrap();
+    let other = to_rtr(1).ah_attr.map(|av| AddressVector { sl: 3, ..av });
+    modify(&QpAttr { ah_attr: other, ..to(QpState::Sqd) }).unwrap();
+    assert_eq!(open(), 1, "one in place of another");
+    modify(&to(QpState::Err)).unwrap();
+    assert_eq!(open(), 1);
+    modify(&to(QpState::Reset)).unwrap();
+    assert_eq!(open(), 0);
+    modify(&to_init()).unwrap();
+    modify(&to_rtr(1)).unwrap();
+    assert_eq!(open(), 1);
+    engine.destroy_qp(&shard, handle.qpn);
+    assert_eq!(open(), 0);
+}
+
+#[test]
+fn events_that_find_no_room_are_counted() {
+    let (engine, _) = start(1, undriven());
+    let engine = engine.unwrap();
+    let EngineQp { handle, shard } = connected(&engine);
+    let event = crate::event::AsyncEvent::of_port(crate::event::AsyncEventKind::PortErr);
+    while engine.common.events.push(event) {}
+    engine.modify_qp(&shard, handle.qpn, &QpAttr { en_sqd_async_notify: Some(true), ..to(QpState::Sqd) }).unwrap();
+    assert_eq!(engine.counters().unwrap()[0].1.events_lost, 1, "the queue is drained, and nobody learns of it");
+}
+
+/// What is sent is lost, and the transport goes on: its timers and retries find out what that means.
+#[test]
+fn a_port_that_is_gone_is_not_asked_for_room() {
+    let link = Some(LinkChange::Gone("pulled out".into()));
+    let bed = Bed { capabilities: capabilities(), before: Arc::default(), after: Arc::default(), link };
+    let engine = Engine::start(vec![Box::new(bed)], network(), None, undriven()).unwrap();
+    let mut qp = connected(&engine);
+    post(&mut qp, SendOp::Send);
+    let outcome = qp.shard.step().unwrap();
+    assert!(!outcome.stalled);
+    assert_eq!(engine.counters().unwrap()[0].1.no_next_hop, 1);
+}
+
+#[test]
+fn who_has_no_room_at_the_port_looks_again_soon() {
+    let (engine, _) = start(1, undriven());
+    let engine = engine.unwrap();
+    let mut qp = connected(&engine);
+    post(&mut qp, SendOp::Send);
+    assert!(qp.shard.step().unwrap().stalled);
+    // UC has no timer: there is no other deadline.
+    let until = qp.shard.prepare_to_sleep(&mut Vec::new());
+    assert!(matches!(until, Some(Some(ns)) if ns <= crate::progress::STALL_NS), "{until:?}");
+}
+
+#[test]
+fn nobody_sleeps_on_packets_that_were_handed_over() {
+    let (engine, _) = start(2, undriven());
+    let engine = engine.unwrap();
+    let shard = &engine.shards()[1];
+    assert_eq!(shard.prepare_to_sleep(&mut Vec::new()), Some(None));
+    assert!(engine.common.mailboxes[1].inbox.put(&[0; 64], &[], None, false));
+    assert_eq!(shard.prepare_to_sleep(&mut Vec::new()), None);
+    shard.step();
+    assert_eq!(shard.prepare_to_sleep(&mut Vec::new()), Some(None));
+}
+
+/// Two devices on one wire, with a connected RC queue pair each.
+fn wired() -> [(Engine, EngineQp); 2] {
+    let (a, b) = xroce_port::sim::loop_pair(&xroce_port::sim::PipeConfig::default()).unwrap();
+    let macs = [&a, &b].map(|port| port.capabilities().mac);
+    let mut ends = [(0, a), (1, b)].map(|(i, port)| {
+        let fixed = FixedNetwork {
+            mtu: 1500,
+            mac: crate::netdev::Mac(macs[i]),
+            addresses: vec![[192, 0, 2, 1 + i as u8].into()],
+            others: Some(crate::netdev::Mac(macs[1 - i])),
+            ..FixedNetwork::default()
+        };
+        let engine = Engine::start(vec![Box::new(port)], Network::fixed(fixed), None, undriven()).unwrap();
+        let qp = engine.create_qp(QpInit { kind: QpType::Rc, ..uc(&engine, 8) }).unwrap();
+        (engine, qp)
+    });
+    let qpns = [0, 1].map(|i: usize| ends[i].1.handle.qpn);
+    for (i, (engine, qp)) in ends.iter_mut().enumerate() {
+        let dgid = Gid::from_ipv4([192, 0, 2, 2 - i as u8].into());
+        let ah_attr = to_rtr().ah_attr.map(|av| AddressVector { dgid, ..av });
+        let (max_dest_rd_atomic, min_rnr_timer) = (Some(1), Some(12));
+        // 8 us.
+        let (timeout, retry_cnt, rnr_retry, max_rd_atomic) = (Some(1), Some(7), Some(7), Some(1));
+        for attr in [
+            QpAttr { qp_access_flags: Some(Access::REMOTE_WRITE), ..to_init() },
+            QpAttr { ah_attr, dest_qp_num: Some(qpns[1 - i]), max_dest_rd_atomic, min_rnr_timer, ..to_rtr() },
+            QpAttr { timeout, retry_cnt, rnr_retry, max_rd_atomic, ..to_rts() },
+        ] {
+            engine.modify_qp(&qp.shard, qp.handle.qpn, &attr).unwrap();
+        }
+    }
+    ends
+}
+
+#[test]
+fn nobody_sleeps_on_an_ack_that_waits_for_company() {
+    let [(_a, mut from), (_b, to)] = wired();
+    to.shard.control(|core, _| core.let_acks_wait(true)).unwrap();
+    post(&mut from, SendOp::Write { va: 0, rkey: xroce_wire::Rkey(0) });
+    from.shard.step();
+    to.shard.step();
+    assert_eq!(to.shard.prepare_to_sleep(&mut Vec::new()), None);
+    to.shard.step();
+    assert_eq!(to.shard.prepare_to_sleep(&mut Vec::new()), Some(None));
+}
+
+#[test]
+fn an_ack_timer_that_runs_out_calls_for_a_look_at_the_neighbour() {
+    let [(engine, mut from), _other] = wired();
+    engine.common.attention.take();
+    post(&mut from, SendOp::Write { va: 0, rkey: xroce_wire::Rkey(0) });
+    from.shard.step();
+    assert!(!engine.common.attention.take());
+    std::thread::sleep(Duration::from_millis(1));
+    from.shard.step();
+    assert!(engine.common.attention.take());
 }

@@ -315,6 +315,26 @@ fn the_table_grows_to_many_regions_without_moving() {
     assert_eq!(memory.register(pd, region(&bytes), None, RW), Err(RegError::TooMany { max: COUNT }));
 }
 
+/// Nothing of this memory is touched.
+#[test]
+// rule: mem.range
+fn a_region_may_be_longer_than_32_bits_say() {
+    const LEN: usize = 5 << 30;
+    let memory = memory(1);
+    let pd = memory.alloc_pd().unwrap();
+    let base = 0x10_0000_0000 as *mut u8;
+    let mr = memory.register(pd, vouch(base, LEN), Some(0), ALL).unwrap();
+    assert_eq!(mr.len, LEN as u64);
+    let len = |va: u64, len: u32| memory.remote(pd, va, len, mr.rkey(), Access::REMOTE_WRITE).map(|piece| piece.len());
+    for va in [(1 << 32) - 8, 1 << 32, (1 << 32) + 8, LEN as u64 - 16] {
+        assert_eq!(len(va, 16), Ok(16), "{va:#x}");
+    }
+    assert_eq!(len(0, u32::MAX), Ok(u32::MAX as usize));
+    for va in [LEN as u64 - 15, LEN as u64, LEN as u64 + (1 << 32)] {
+        assert_eq!(len(va, 16), Err(RemoteError::OutOfBounds(mr.rkey())), "{va:#x}");
+    }
+}
+
 proptest! {
     /// Bounds against arithmetic in 128 bits, which cannot wrap.
     #[test]
