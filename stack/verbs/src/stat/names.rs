@@ -170,7 +170,9 @@ names! {
 /// The table for the documentation, in Markdown.
 pub fn markdown() -> String {
     let row = |named: &Named| {
-        let source: String = named.source.split_whitespace().collect::<Vec<_>>().join(" ").replace("t.", "");
+        // `t` is what all of it comes from.
+        let words = named.source.split_whitespace().map(|word| word.strip_prefix("t.").unwrap_or(word));
+        let source = words.collect::<Vec<_>>().join(" ");
         format!("| `{}` | {} | {} | `{source}` |\n", named.name, named.family.name(), named.help)
     };
     let rows: String = NAMES.iter().map(row).collect();
@@ -192,6 +194,13 @@ mod tests {
             );
             assert!(named.help.ends_with('.') && !named.help.contains('\n'), "{}", named.help);
         }
+    }
+
+    #[test]
+    fn the_table_has_the_fields_of_totals() {
+        let table = markdown();
+        assert!(table.contains("| `sent_pkts` | rxe | Packets sent. | `transport.qp.sent_pkts` |\n"), "{table}");
+        assert!(table.contains("`shard.no_next_hop + port.tx_dropped + port.tx_errors`"), "{table}");
     }
 
     /// Every counter that the transport keeps for queue pairs has a name: each is set to a value of its own and looked for.
