@@ -111,10 +111,10 @@ pub(super) fn diagnose(packets: &[Captured], pairing: &Pairing) -> Diagnosis {
     // UC answers nothing: one direction may be all there is.
     if let Some(missing) = both.iter().position(|there| !there).filter(|_| rc) {
         let text = format!(
-            "Only what {} sends was captured (one direction of a mirror port?). What {} answers is not here, so that losses show only where \
-             packets are sent again.",
-            names[1 - missing],
-            names[missing]
+            "Only what {a} sends was captured. Either what {b} answers is not here (one direction of a mirror port?), so that losses show \
+             only where packets are sent again; or {b} never answers: it is not there, or has no such queue pair, or that takes nothing yet.",
+            a = names[1 - missing],
+            b = names[missing]
         );
         diagnosis.say(Kind::OneDirection, 0, text);
     }

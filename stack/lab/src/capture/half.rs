@@ -47,6 +47,8 @@ struct Request {
     /// PSNs that it takes: more than one for a READ of several responses.
     psns: u32,
     wants_answer: bool,
+    /// It is not the last of its message: it has as many bytes as the path MTU.
+    full: bool,
     times: u32,
     /// The frame in which it came last, and when.
     last_frame: u64,
@@ -92,6 +94,8 @@ pub(super) struct Half {
     names: [&'static str; 2],
     mtu: Option<u32>,
     answers_captured: bool,
+    /// PSN of the first request packet and its frame, if a message begins there.
+    first: Option<(Psn, u64)>,
     /// PSN of the next new request packet.
     next: Option<Psn>,
     requests: Psns<Request>,
@@ -117,6 +121,10 @@ pub(super) struct Half {
     responses: Psns<u64>,
     /// A NAK has ended the connection.
     over: bool,
+    /// The responder expects other PSNs than come.
+    other_psns: bool,
+    /// The PSN for which there was no RECV last.
+    not_ready: Option<Psn>,
 }
 
 impl Half {
@@ -125,6 +133,7 @@ impl Half {
             names,
             mtu,
             answers_captured,
+            first: None,
             next: None,
             requests: Psns::new(),
             gaps: Gaps::default(),
@@ -142,6 +151,8 @@ impl Half {
             last_ns: None,
             responses: Psns::new(),
             over: false,
+            other_psns: false,
+            not_ready: None,
         }
     }
 
@@ -158,7 +169,7 @@ impl Half {
                 );
                 out.say(Kind::BeginsInside, seen.index, text);
             }
-            (None, _) => {}
+            (None, _) => self.first = Some((psn, seen.frame)),
             (Some(next), 0..) => {
                 self.new_while_resending(next, seen);
                 self.missing(if seen.uc { Of::Uc } else { Of::New }, next, psn, seen);
@@ -180,6 +191,7 @@ impl Half {
             name,
             psns,
             wants_answer: wants_answer && !seen.uc,
+            full: seen.operation.is_first() || seen.operation.is_middle(),
             times: 0,
             last_frame: frame,
             last_ns: seen.time_ns,
@@ -401,6 +413,7 @@ impl Half {
             return true;
         }
         let why = match (known, acked) {
+            _ if self.other_psns => "What was answered was not that.",
             (_, true) => "Its acknowledgement was here: it was lost behind this point.",
             (false, _) => "It was never here before.",
             (true, false) => "The request was lost behind this point, or its answer before it.",
@@ -486,6 +499,10 @@ impl Half {
     /// A response.
     pub(super) fn response(&mut self, seen: &Seen<'_>, out: &mut Diagnosis) {
         let psn = seen.packet.psn();
+        if self.speaks_of_others(seen, out) {
+            self.last_ns = Some(seen.time_ns);
+            return;
+        }
         if seen.operation.is_read_response() {
             self.read_response(seen, out);
         } else if seen.operation == Operation::AtomicAcknowledge {
@@ -503,11 +520,42 @@ impl Half {
                     span(timer.ns().into())
                 );
                 self.responder.waits_for(psn, seen.frame);
+                self.not_ready = Some(psn);
                 self.refused(Kind::Rnr, seen, timer.ns(), text, out);
             }
             _ => self.acknowledged(psn, seen, out),
         }
         self.last_ns = Some(seen.time_ns);
+    }
+
+    /// Whether a responder that has carried out nothing speaks of PSNs before the first or behind the newest: it was told another
+    /// one to begin with.
+    fn speaks_of_others(&mut self, seen: &Seen<'_>, out: &mut Diagnosis) -> bool {
+        let (Some(aeth), Some((first, frame)), Some(next)) = (seen.packet.aeth(), self.first, self.next) else {
+            return false;
+        };
+        let psn = seen.packet.psn();
+        let expected = match aeth.syndrome {
+            Syndrome::Nak(NakCode::PsnSequenceError) if psn.distance_from(first) < 0 => psn,
+            Syndrome::Ack { .. } if psn.distance_from(next) >= 0 => psn.add(1),
+            _ => return false,
+        };
+        if aeth.msn.value() != 0 {
+            return false;
+        }
+        if !self.other_psns {
+            let [a, b] = self.names;
+            let text = format!(
+                "{b} expects PSN {} (frame {}), but what {a} sends begins with PSN {} (frame {frame}): the rq_psn of {b} is not the \
+                 sq_psn of {a}, and {b} takes nothing of it.",
+                expected.value(),
+                seen.frame,
+                first.value()
+            );
+            out.say(Kind::OtherPsns, seen.index, text);
+        }
+        self.other_psns = true;
+        true
     }
 
     fn acknowledged(&mut self, psn: Psn, seen: &Seen<'_>, out: &mut Diagnosis) {
@@ -628,8 +676,15 @@ impl Half {
             NakCode::RemoteOperationalError => "remote operational error: its own buffer or resources",
             _ => "a code that RC does not use",
         };
+        let full = self.mtu.filter(|_| code == NakCode::InvalidRequest && self.is_full(seen.packet.psn()));
+        let mtu = full.map_or_else(String::new, |mtu| {
+            format!(
+                " It is a full packet of {mtu} B: if the path MTU of {} is another, it refuses them all.",
+                self.names[1]
+            )
+        });
         let text = format!(
-            "{} refuses {}: NAK in frame {}, {why}. Both queue pairs are in error from here on.",
+            "{} refuses {}: NAK in frame {}, {why}.{mtu} Both queue pairs are in error from here on.",
             self.names[1],
             self.what(seen.packet.psn()),
             seen.frame
@@ -637,6 +692,11 @@ impl Half {
         self.acked = self.acked.max_psn(seen.packet.psn());
         self.over = true;
         out.say(Kind::FatalNak, seen.index, text);
+    }
+
+    /// Whether a request packet is not the last of its message.
+    fn is_full(&self, psn: Psn) -> bool {
+        self.requests.get(psn).is_some_and(|request| request.full)
     }
 
     /// The request with a PSN, in words.
@@ -662,16 +722,15 @@ impl Half {
             return;
         }
         let Some((psn, request)) = open().min_by_key(|(_, request)| request.index) else { return };
+        let not_ready = self.not_ready == Some(psn);
         let (kind, index, end) = match request.times {
             1 => (Kind::Unanswered, request.index, "The capture ends before its answer."),
+            _ if not_ready => (Kind::GivenUp, request.index, "Its requester gives up when rnr_retry is spent."),
             _ => (Kind::GivenUp, request.index, "Its requester gives up when retry_cnt is spent."),
         };
-        let text = format!(
-            "PSN {} was sent {} and never answered: {}. {end}",
-            psn.value(),
-            times(request.times),
-            self.what(psn)
-        );
+        let answer = if not_ready { "there was never a RECV for it" } else { "never answered" };
+        let text =
+            format!("PSN {} was sent {} and {answer}: {}. {end}", psn.value(), times(request.times), self.what(psn));
         out.say(kind, index, text);
     }
 }

@@ -83,29 +83,3 @@ fn what_was_lost_is_told() {
         assert!(both.before[0] * 10 > both.before[1] * 8, "{point:?}: {both:?}");
     }
 }
-
-#[test]
-fn zz_measure() {
-    for (what, weather) in [
-        ("overtaken 5%", Weather { overtaken: 0.05, ..Weather::default() }),
-        ("overtaken 1%", Weather { overtaken: 0.01, ..Weather::default() }),
-        ("lost before 1%", Weather { lost_before: 0.01, ..Weather::default() }),
-        ("lost behind 1%", Weather { lost_behind: 0.01, ..Weather::default() }),
-        ("both", Weather { lost_before: 0.01, overtaken: 0.02, ..Weather::default() }),
-    ] {
-        for point in [AT_A, AT_B, BETWEEN] {
-            let mut counts: std::collections::BTreeMap<String, usize> = Default::default();
-            let (mut packets, mut lost) = (0, [0, 0]);
-            for seed in 0..20 {
-                let stream = writes(seed, 100, weather, point);
-                packets += stream.passed.len();
-                lost[0] += stream.lost_before;
-                lost[1] += stream.lost_behind;
-                for t in troubles(&stream) {
-                    *counts.entry(format!("{:?}", t.kind)).or_default() += 1;
-                }
-            }
-            println!("{what} {point:?}: {packets} packets, lost {lost:?}: {counts:?}");
-        }
-    }
-}

@@ -241,6 +241,13 @@ fn set_psn(packet: &mut Captured, psn: u32) {
     bytes[icrc..].copy_from_slice(&sealed);
 }
 
+/// The same for the MSN of a response.
+fn set_msn(packet: &mut Captured, msn: u8) {
+    let psn = xroce_wire::dissect(&packet.bytes).packet.expect("a packet").psn().value();
+    packet.bytes[20 + 8 + 12 + 1..20 + 8 + 12 + 4].copy_from_slice(&[0, 0, msn]);
+    set_psn(packet, psn);
+}
+
 /// go-back-n at A: PSNs 100 to 106 are packets 0 to 6, the NAK of 103 is 7, and 103 to 106 are sent again as 8 to 11; then the ACK.
 const NAKED: &str = "go-back-n";
 
@@ -510,4 +517,60 @@ fn what_comes_late_though_it_may_be_left_out_was_not_doubled() {
     set_psn(&mut packets[9], 104);
     let found = findings(packets);
     assert!(found.iter().all(|f| !f.contains("missing in what is sent again")), "{found:#?}");
+}
+
+#[test]
+fn a_responder_that_was_told_another_psn_is_found_out() {
+    for (packet, psn, expected) in [(12, 299, "B expects PSN 300 (frame 2)"), (7, 50, "B expects PSN 50 (frame 2)")] {
+        let mut packets = in_order(NAKED, &[0, packet, 0, packet, 0]);
+        for i in [1, 3] {
+            set_psn(&mut packets[i], psn);
+            set_msn(&mut packets[i], 0);
+        }
+        packets[2..].iter_mut().for_each(|packet| packet.time_ns += 5_000_000);
+        packets[4].time_ns += 5_000_000;
+        let found = findings(packets.clone());
+        assert!(found[0].starts_with(expected), "{found:#?}");
+        assert!(
+            found[0].contains("begins with PSN 100 (frame 1): the rq_psn of B is not the sq_psn of A"),
+            "{found:#?}"
+        );
+        assert!(found.iter().all(|f| !f.contains("lost") && !f.contains("missing")), "{found:#?}");
+        // A responder that has carried out messages was told the right one.
+        [1, 3].into_iter().for_each(|i| set_msn(&mut packets[i], 1));
+        assert!(findings(packets).iter().all(|f| !f.contains("rq_psn")));
+    }
+}
+
+#[test]
+fn without_a_recv_it_is_rnr_retry_that_is_spent() {
+    let packets = captured("rnr", Point::AtA);
+    let nak = packets.iter().position(|packet| packet.src != packets[0].src).expect("an RNR NAK");
+    // The second SEND asks for an answer.
+    let mut packets = in_order("rnr", &[1, nak, 1, nak, 1, nak]);
+    packets.iter_mut().skip(1).step_by(2).for_each(|nak| set_psn(nak, 101));
+    let found = findings(packets);
+    assert!(found[0].contains("PSN 101 was sent 3 times and there was never a RECV for it"), "{found:#?}");
+    assert!(found[0].contains("gives up when rnr_retry is spent"), "{found:#?}");
+    let gone = findings(captured("retry-exhausted", Point::AtA));
+    assert!(gone[0].contains("never answered") && gone[0].contains("retry_cnt is spent"), "{gone:#?}");
+}
+
+#[test]
+fn a_full_packet_that_is_refused_calls_for_a_look_at_the_path_mtu() {
+    let mut refusal = captured("bad-rkey", Point::AtA);
+    let nak = refusal.iter().position(|packet| packet.src != refusal[0].src).expect("a NAK");
+    let mut nak = refusal.swap_remove(nak);
+    // NAK 1, invalid request.
+    nak.bytes[20 + 8 + 12] = 0x61;
+    for (psn, said) in [(100, true), (101, false)] {
+        let mut packets = in_order(NAKED, &[0, 1]);
+        set_psn(&mut nak, psn);
+        (nak.frame, nak.time_ns) = (3, 5_000);
+        packets.push(nak.clone());
+        let found = findings(packets);
+        assert!(found[0].contains("invalid request"), "{found:#?}");
+        let told = found[0].contains("a full packet of 1024 B: if the path MTU of B is another");
+        assert_eq!(told, said, "{found:#?}");
+    }
 }

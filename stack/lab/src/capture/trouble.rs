@@ -4,6 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     FatalNak,
+    OtherPsns,
     GivenUp,
     LostBefore,
     LostBehind,
@@ -29,6 +30,7 @@ impl Kind {
     pub(super) fn several(self) -> &'static str {
         match self {
             Kind::FatalNak => "NAKs that end the connection",
+            Kind::OtherPsns => "times an end expects PSNs that the other does not send",
             Kind::GivenUp => "requests were given up",
             Kind::LostBefore => "times packets were lost before they came to where this was captured",
             Kind::LostBehind => "times packets were lost behind where this was captured",
