@@ -19,6 +19,8 @@ const PACKETS: u64 = 4;
 const SIZE: &str = "4096";
 /// Calls that time brings along, not messages: a run under strace is long.
 const HOUSEKEEPING: u64 = 50;
+/// How often a run is made whose counts are not as they should be: lost time costs retransmissions, and those a look at the path.
+const GAMES: usize = 3;
 
 /// The kick.
 const KICK: &str = "sendto";
@@ -38,18 +40,34 @@ fn a_bandwidth_run_makes_no_system_call_but_the_kick() {
     let Some(ends) = Ends::new(test, MTU) else { return };
     for (progress, sleeps) in [("inline", false), ("spin", false), ("adaptive", true), ("event", true)] {
         for what in ["send_bw", "write_bw", "read_bw"] {
-            let (few, many) = (run(&ends, what, progress, FEW), run(&ends, what, progress, MANY));
-            for (end, (few, many)) in ["client", "server"].iter().zip(few.iter().zip(&many)) {
-                let grown = grown(few, many);
-                let allowed = |call: &str| call == KICK || call == OFFER || sleeps && SLEEP.contains(&call);
-                let others: Vec<_> = grown.iter().filter(|(call, _)| !allowed(call)).collect();
-                assert!(others.is_empty(), "{what}, {progress}, {end}: {others:?} of {grown:?}");
-                let kicks = grown.get(KICK).copied().unwrap_or(0);
-                let packets = (MANY - FEW) * PACKETS;
-                assert!(kicks < packets / 4, "{what}, {progress}, {end}: {kicks} kicks for {packets} packets");
+            let mut wrong = excess(&ends, what, progress, sleeps);
+            for _ in 1..GAMES {
+                // A call of the data path comes in every game; what a machine brings along that stands still for a while, does not.
+                let Err(_) = wrong else { break };
+                wrong = excess(&ends, what, progress, sleeps);
             }
+            assert_eq!(wrong, Ok(()), "{what}, {progress}");
         }
     }
+}
+
+/// What one of the ends does beyond what it may, with `MANY` messages beside `FEW`.
+fn excess(ends: &Ends, what: &str, progress: &str, sleeps: bool) -> Result<(), String> {
+    let (few, many) = (run(ends, what, progress, FEW), run(ends, what, progress, MANY));
+    for (end, (few, many)) in ["client", "server"].iter().zip(few.iter().zip(&many)) {
+        let grown = grown(few, many);
+        let allowed = |call: &str| call == KICK || call == OFFER || sleeps && SLEEP.contains(&call);
+        let others: Vec<_> = grown.iter().filter(|(call, _)| !allowed(call)).collect();
+        if !others.is_empty() {
+            return Err(format!("{end}: {others:?} of {grown:?}"));
+        }
+        let kicks = grown.get(KICK).copied().unwrap_or(0);
+        let packets = (MANY - FEW) * PACKETS;
+        if kicks >= packets / 4 {
+            return Err(format!("{end}: {kicks} kicks for {packets} packets"));
+        }
+    }
+    Ok(())
 }
 
 /// The client's and the server's counts of a run of that many messages.

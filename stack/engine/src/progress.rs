@@ -95,6 +95,10 @@ impl Patrol {
     }
 }
 
+/// How long the helper stands aside, between two steps, for an application that polls again: it would find the token taken for
+/// as long as there is work.
+const ASIDE: Duration = Duration::from_micros(50);
+
 /// How long a thread sleeps when the port has no free frame: completions come without a descriptor to wait for.
 pub(crate) const STALL_NS: u64 = 50_000;
 
@@ -267,6 +271,8 @@ impl Runner {
                     stepped = true;
                     if !outcome.worked {
                         self.sleep();
+                    } else if self.shard.has_turned_away() && !self.shard.someone_waits() {
+                        std::thread::sleep(ASIDE);
                     }
                 }
                 // Somebody else steps. There is no need to wait for that unless somebody sleeps and relies on us.

@@ -10,7 +10,7 @@ use crate::sleep::Sleeper;
 use crate::token::{Broken, Token};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use xroce_transport::instant::Instant;
 use xroce_wire::Qpn;
 
@@ -38,12 +38,15 @@ pub struct Shard {
     budget: Budget,
     /// Steps run by the application.
     inline_steps: AtomicU64,
+    /// The application came by to step while somebody else did.
+    turned_away: AtomicBool,
 }
 
 impl Shard {
     pub(crate) fn new(index: usize, core: Core, common: Arc<Common>, bells: Doorbell, budget: Budget) -> Shard {
         let sleeper = common.mailboxes[index].sleeper.clone();
-        Shard { index, token: Token::new(core), common, bells, sleeper, budget, inline_steps: AtomicU64::new(0) }
+        let (inline_steps, turned_away) = (AtomicU64::new(0), AtomicBool::new(false));
+        Shard { index, token: Token::new(core), common, bells, sleeper, budget, inline_steps, turned_away }
     }
 
     /// Its number, from 0.
@@ -64,7 +67,13 @@ impl Shard {
     /// taken the frames that would have woken the helper.
     #[inline]
     pub fn step_inline(&self) -> Option<Outcome> {
-        let mut core = self.token.try_take()?;
+        let Some(mut core) = self.token.try_take() else {
+            // Read first: one that spins here would keep the line from whoever steps.
+            if !self.turned_away.load(Ordering::Relaxed) {
+                self.turned_away.store(true, Ordering::Relaxed);
+            }
+            return None;
+        };
         let outcome = core.step(&self.common, &self.bells, &self.budget);
         self.inline_steps.fetch_add(1, Ordering::Relaxed);
         // Under the token: a helper that lies down after this finds the work itself.
@@ -166,6 +175,11 @@ impl Shard {
     /// Steps the application has run so far.
     pub(crate) fn inline_steps(&self) -> u64 {
         self.inline_steps.load(Ordering::Relaxed)
+    }
+
+    /// Whether the application came by to step while somebody else did, since this was last asked.
+    pub(crate) fn has_turned_away(&self) -> bool {
+        self.turned_away.load(Ordering::Relaxed) && self.turned_away.swap(false, Ordering::Relaxed)
     }
 
     /// Whether work was posted that no step has heard of.

@@ -7,12 +7,11 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::os::fd::RawFd;
 
 use tracing::Level;
 
 use crate::staging::Staging;
-use crate::{Capabilities, Direction, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame};
+use crate::{Direction, Layer, Port, RxFrame, TxClass, TxFrame};
 
 /// The events' target, for filters.
 pub const TARGET: &str = "xroce_port::frame";
@@ -87,9 +86,15 @@ pub fn ethernet_summary(frame: &RxFrame<'_>, f: &mut fmt::Formatter<'_>) -> fmt:
     write!(f, "{d0:02x}:{d1:02x}:{d2:02x}:{d3:02x}:{d4:02x}:{d5:02x} type 0x{t0:02x}{t1:02x}")
 }
 
-impl<P: Port> Port for Trace<P> {
-    fn capabilities(&self) -> &Capabilities {
-        self.port.capabilities()
+impl<P: Port> Layer for Trace<P> {
+    type Below = P;
+
+    fn below(&self) -> &P {
+        &self.port
+    }
+
+    fn below_mut(&mut self) -> &mut P {
+        &mut self.port
     }
 
     fn rx_burst(&mut self, max: usize) -> usize {
@@ -100,18 +105,6 @@ impl<P: Port> Port for Trace<P> {
             }
         }
         count
-    }
-
-    fn rx_frame(&self, i: usize) -> RxFrame<'_> {
-        self.port.rx_frame(i)
-    }
-
-    fn rx_dropped(&mut self, i: usize, reason: &'static str) {
-        self.port.rx_dropped(i, reason);
-    }
-
-    fn rx_release(&mut self) {
-        self.port.rx_release();
     }
 
     fn tx_reserve(&mut self, len: usize, class: TxClass) -> Option<TxFrame<'_>> {
@@ -130,37 +123,5 @@ impl<P: Port> Port for Trace<P> {
         let class = self.staging.take(len);
         self.emit(Direction::Tx, &self.staging.frame(len));
         self.staging.send_granted(&mut self.port, len, class);
-    }
-
-    fn tx_flush(&mut self) {
-        self.port.tx_flush();
-    }
-
-    fn tx_idle(&self) -> bool {
-        self.port.tx_idle()
-    }
-
-    fn wait_fds(&self, out: &mut Vec<RawFd>) {
-        self.port.wait_fds(out);
-    }
-
-    fn before_wait(&mut self) {
-        self.port.before_wait();
-    }
-
-    fn after_wait(&mut self) {
-        self.port.after_wait();
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.port.counters()
-    }
-
-    fn link(&mut self) -> Option<LinkChange> {
-        self.port.link()
-    }
-
-    fn now_hint(&self) -> Option<u64> {
-        self.port.now_hint()
     }
 }

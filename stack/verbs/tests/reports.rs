@@ -5,14 +5,13 @@ mod common;
 
 use common::{PATIENCE, Side, all_rights, connect, connected, device, devices, ip, options, pattern};
 use std::net::Ipv4Addr;
-use std::os::fd::RawFd;
 use std::time::Duration;
 use xroce::{
     AsyncEventKind, ConnectOptions, Device, DropReason, ImmData, Limits, Overrun, PathMtu, PostError, PostReason,
     Progress, QpAttr, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, Wc, WcOpcode, WcStatus, WrId,
 };
 use xroce_port::sim::{PipeConfig, loop_pair};
-use xroce_port::{Capabilities, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame};
+use xroce_port::{Layer, Port, RxFrame};
 
 /// Rewrites a received Ethernet frame.
 type Rewrite = Box<dyn FnMut(&mut Vec<u8>) + Send>;
@@ -30,10 +29,17 @@ impl<P: Port> Middlebox<P> {
     }
 }
 
-impl<P: Port> Port for Middlebox<P> {
-    fn capabilities(&self) -> &Capabilities {
-        self.port.capabilities()
+impl<P: Port> Layer for Middlebox<P> {
+    type Below = P;
+
+    fn below(&self) -> &P {
+        &self.port
     }
+
+    fn below_mut(&mut self) -> &mut P {
+        &mut self.port
+    }
+
     fn rx_burst(&mut self, max: usize) -> usize {
         let count = self.port.rx_burst(max);
         self.lent = (0..count).map(|i| self.port.rx_frame(i)).map(|f| [f.head, f.tail].concat()).collect();
@@ -46,33 +52,6 @@ impl<P: Port> Port for Middlebox<P> {
     fn rx_release(&mut self) {
         self.lent.clear();
         self.port.rx_release();
-    }
-    fn tx_reserve(&mut self, len: usize, class: TxClass) -> Option<TxFrame<'_>> {
-        self.port.tx_reserve(len, class)
-    }
-    fn tx_commit(&mut self, len: usize) {
-        self.port.tx_commit(len);
-    }
-    fn tx_flush(&mut self) {
-        self.port.tx_flush();
-    }
-    fn tx_idle(&self) -> bool {
-        self.port.tx_idle()
-    }
-    fn wait_fds(&self, out: &mut Vec<RawFd>) {
-        self.port.wait_fds(out);
-    }
-    fn before_wait(&mut self) {
-        self.port.before_wait();
-    }
-    fn after_wait(&mut self) {
-        self.port.after_wait();
-    }
-    fn counters(&self) -> PortCounters {
-        self.port.counters()
-    }
-    fn link(&mut self) -> Option<LinkChange> {
-        self.port.link()
     }
 }
 

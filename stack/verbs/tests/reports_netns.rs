@@ -8,7 +8,6 @@ use common::netns::{
     watch_tx,
 };
 use common::{PATIENCE, Side, options};
-use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use xroce::xdp::MultiBuffer;
@@ -17,7 +16,7 @@ use xroce::{
     QpState, QpType, SendOp, WcStatus,
 };
 use xroce_port::xdp::{Faults, FrameAccount, XdpConfig, XdpPort};
-use xroce_port::{Capabilities, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame};
+use xroce_port::{Layer, Port, RxFrame};
 use xroce_wire::{Link, Packet, Qpn};
 
 fn event_driven() -> DeviceBuilder {
@@ -630,45 +629,15 @@ impl Drop for Audited {
     }
 }
 
-impl Port for Audited {
-    fn capabilities(&self) -> &Capabilities {
-        self.port.capabilities()
+impl Layer for Audited {
+    type Below = XdpPort;
+
+    fn below(&self) -> &XdpPort {
+        &self.port
     }
-    fn rx_burst(&mut self, max: usize) -> usize {
-        self.port.rx_burst(max)
-    }
-    fn rx_frame(&self, i: usize) -> RxFrame<'_> {
-        self.port.rx_frame(i)
-    }
-    fn rx_release(&mut self) {
-        self.port.rx_release();
-    }
-    fn tx_reserve(&mut self, len: usize, class: TxClass) -> Option<TxFrame<'_>> {
-        self.port.tx_reserve(len, class)
-    }
-    fn tx_commit(&mut self, len: usize) {
-        self.port.tx_commit(len);
-    }
-    fn tx_flush(&mut self) {
-        self.port.tx_flush();
-    }
-    fn tx_idle(&self) -> bool {
-        self.port.tx_idle()
-    }
-    fn wait_fds(&self, out: &mut Vec<RawFd>) {
-        self.port.wait_fds(out);
-    }
-    fn before_wait(&mut self) {
-        self.port.before_wait();
-    }
-    fn after_wait(&mut self) {
-        self.port.after_wait();
-    }
-    fn counters(&self) -> PortCounters {
-        self.port.counters()
-    }
-    fn link(&mut self) -> Option<LinkChange> {
-        self.port.link()
+
+    fn below_mut(&mut self) -> &mut XdpPort {
+        &mut self.port
     }
 }
 

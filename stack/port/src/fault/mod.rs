@@ -23,7 +23,7 @@ use self::plan::Verdict;
 use crate::pcap::Tap;
 use crate::staging::{Staging, send_bytes};
 use crate::wake::Wake;
-use crate::{Capabilities, Direction, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame};
+use crate::{Direction, Layer, Port, PortCounters, RxFrame, TxClass, TxFrame};
 
 /// A port whose frames suffer what its [`Faults`] say.
 ///
@@ -317,13 +317,19 @@ fn corrupt(verdict: &mut Verdict, bytes: &mut [u8]) -> bool {
     true
 }
 
-impl<P: Port> Port for Fault<P> {
-    fn capabilities(&self) -> &Capabilities {
-        self.port.capabilities()
+impl<P: Port> Layer for Fault<P> {
+    type Below = P;
+
+    fn below(&self) -> &P {
+        &self.port
+    }
+
+    fn below_mut(&mut self) -> &mut P {
+        &mut self.port
     }
 
     fn rx_burst(&mut self, max: usize) -> usize {
-        self.rx_release();
+        Port::rx_release(self);
         self.remade = !self.is_quiet(&self.held_rx);
         if !self.remade {
             return self.port.rx_burst(max);
@@ -436,13 +442,5 @@ impl<P: Port> Port for Fault<P> {
             tx_refused: below.tx_refused.wrapping_add_signed(self.shift.tx_refused),
             ..below
         }
-    }
-
-    fn link(&mut self) -> Option<LinkChange> {
-        self.port.link()
-    }
-
-    fn now_hint(&self) -> Option<u64> {
-        self.port.now_hint()
     }
 }

@@ -12,14 +12,13 @@
 mod writer;
 
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use writer::{Capture, CaptureStatus, InterfaceId};
 
 use crate::staging::Staging;
-use crate::{Capabilities, Direction, LinkChange, Port, PortCounters, RxFrame, TxClass, TxFrame};
+use crate::{Direction, Layer, Port, RxFrame, TxClass, TxFrame};
 
 /// A port whose frames are written to a [`Capture`].
 ///
@@ -139,9 +138,15 @@ fn wall_clock_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl<P: Port> Port for Pcap<P> {
-    fn capabilities(&self) -> &Capabilities {
-        self.port.capabilities()
+impl<P: Port> Layer for Pcap<P> {
+    type Below = P;
+
+    fn below(&self) -> &P {
+        &self.port
+    }
+
+    fn below_mut(&mut self) -> &mut P {
+        &mut self.port
     }
 
     fn rx_burst(&mut self, max: usize) -> usize {
@@ -151,10 +156,6 @@ impl<P: Port> Port for Pcap<P> {
             self.lent_at_ns = self.now_ns();
         }
         self.lent
-    }
-
-    fn rx_frame(&self, i: usize) -> RxFrame<'_> {
-        self.port.rx_frame(i)
     }
 
     fn rx_dropped(&mut self, i: usize, reason: &'static str) {
@@ -176,38 +177,6 @@ impl<P: Port> Port for Pcap<P> {
         let comment = self.tap.notes().next_tx.take().unwrap_or_default();
         self.tap.record(Direction::Tx, self.now_ns(), &self.staging.frame(len), &comment);
         self.staging.send_granted(&mut self.port, len, class);
-    }
-
-    fn tx_flush(&mut self) {
-        self.port.tx_flush();
-    }
-
-    fn tx_idle(&self) -> bool {
-        self.port.tx_idle()
-    }
-
-    fn wait_fds(&self, out: &mut Vec<RawFd>) {
-        self.port.wait_fds(out);
-    }
-
-    fn before_wait(&mut self) {
-        self.port.before_wait();
-    }
-
-    fn after_wait(&mut self) {
-        self.port.after_wait();
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.port.counters()
-    }
-
-    fn link(&mut self) -> Option<LinkChange> {
-        self.port.link()
-    }
-
-    fn now_hint(&self) -> Option<u64> {
-        self.port.now_hint()
     }
 }
 

@@ -140,6 +140,14 @@ fn bind_in(dir: &Path, device: &str) -> io::Result<(UnixListener, PathBuf)> {
 }
 
 fn serve(door: &Door, device: &Weak<ContextInner>, started: Instant) {
+    let_in(door, device, started);
+    // Whoever came before the door was closed would wait for as long as the socket is there. Nobody comes behind them: a closed
+    // one does not wait.
+    while door.listener.accept().is_ok() {}
+}
+
+/// Lets one after the other in until the door is closed.
+fn let_in(door: &Door, device: &Weak<ContextInner>, started: Instant) {
     while !door.closed.load(Ordering::Acquire) {
         match door.listener.accept() {
             Ok((stream, _)) => {
@@ -218,7 +226,22 @@ fn say(stream: &mut UnixStream, mut bytes: &[u8], until: Instant) -> io::Result<
 
 #[cfg(test)]
 mod tests {
-    use super::program;
+    use super::*;
+
+    #[test]
+    fn all_who_wait_are_turned_away_when_the_device_is_gone() {
+        let path = std::env::temp_dir().join(format!("xroce-door-{}.sock", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let door = Door { listener: UnixListener::bind(&path).unwrap(), closed: AtomicBool::new(false) };
+        let mut waiting: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        serve(&door, &Weak::new(), Instant::now());
+        for client in &mut waiting {
+            client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            assert_eq!(client.read(&mut [0]).unwrap(), 0, "hung up");
+        }
+        assert!(UnixStream::connect(&path).is_err());
+        fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn a_command_line_is_shown_without_its_path_and_cut_short() {
