@@ -195,13 +195,19 @@ fn top_shows_rates() {
 fn top_waits_for_a_device() {
     let mut world = World::new(6);
     let mut top = world.command("top").stdout(Stdio::piped()).spawn().expect("xroce starts");
-    let mut lines = BufReader::new(top.stdout.take().expect("piped")).lines().map_while(Result::ok);
-    let mut comes = |text: &str| assert!(lines.any(|line| line.starts_with(text)), "{text:?} does not come");
+    let said = BufReader::new(top.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    world.children.push(top);
+    let (to, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || said.for_each(|line| drop(to.send(line))));
+    // It goes on until it is killed, whatever it says.
+    let comes = |text: &str| {
+        let end = Instant::now() + PATIENCE;
+        let next = || lines.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
+        assert!(std::iter::from_fn(next).any(|line| line.starts_with(text)), "{text:?} does not come");
+    };
     comes("no process runs an xroce device: waiting for one, `xroce rc_pingpong --sim");
     world.busy();
     comes("xroce top: 2 queue pair(s)");
-    top.kill().expect("it runs");
-    top.wait().expect("it ends");
 }
 
 /// On a terminal, which `script` lends: the table is drawn on the other screen until q, then all is as before.
