@@ -97,10 +97,11 @@ const LINE = 17, ROW = 29, GAP = 30, GAP_NS = 100000, TOP = 62;
 const TIME = Math.max(76, 4 + 7.3 * Math.max(...lab.steps.map((step) => step.time.length)));
 let shapes = [];
 
-/// Room beside the rail of an end: for its address, which stands over the rail, and for the longest of what stands beside it.
+/// Room beside the rail of an end: for its address, which stands over the rail, and for the longest of what stands beside it. A, which
+/// mostly posts the work, needs more.
 function side(end, width) {
   const words = Math.max(0, ...lab.steps.filter((step) => step.end === end).flatMap(beside).map(([text]) => text.length));
-  return Math.max(where(end).length * 7.3 / 2, Math.min(words * 7.55 + 30, 300, Math.max(218, width * 0.235)));
+  return Math.max(where(end).length * 7.3 / 2, Math.min(words * 7.55 + 36, 300, Math.max(end ? 202 : 226, width * 0.235)));
 }
 function where(end) {
   const { address, qpn } = lab.ends[end];
@@ -125,12 +126,12 @@ function beside(step) {
   return lines;
 }
 
-/// Words in lines that fit `room` characters.
+/// Words in lines that fit `room` characters. A number keeps its unit.
 function wrap(lines, room) {
   const out = [];
   for (const [text, kind] of lines) {
     let line = "";
-    for (const word of text.split(" ")) {
+    for (const word of text.split(/ (?!(?:B|ns|µs|ms|s)(?: |$))/)) {
       if (line && line.length + 1 + word.length > room) { out.push([line, kind]); line = "  " + word; }
       else line = line ? line + " " + word : word;
     }
