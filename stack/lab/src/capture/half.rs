@@ -162,6 +162,8 @@ impl Half {
         let ahead = self.next.map_or(0, |next| psn.distance_from(next));
         self.settle_loose(psn, ahead, out);
         match (self.next, ahead) {
+            // The one before it came, though damaged.
+            (None, _) if self.damaged[0].contains_key(&psn.sub(1).value()) => {}
             (None, _) if seen.operation.is_middle() || seen.operation.is_last() => {
                 let text = format!(
                     "The capture begins inside a message of {}: frame {} is not its first packet.",

@@ -123,6 +123,9 @@ fn a_read_that_is_asked_for_again_says_what_was_lost_where() {
 fn damage_is_told() {
     let found = findings(captured("bad-icrc", Point::AtB));
     assert!(found.iter().any(|f| f.starts_with("The ICRC of frame 1 is wrong")), "{found:#?}");
+    let mut packets = captured(NAKED, Point::AtA);
+    *packets[0].bytes.last_mut().expect("an ICRC") ^= 1;
+    assert!(findings(packets).iter().all(|f| !f.contains("begins inside")), "its first packet is here");
     let ladder = ladder(captured("bad-icrc", Point::AtB));
     assert_eq!(ladder.steps[0].effects, [Effect::Dropped("ICRC is wrong")]);
 }
