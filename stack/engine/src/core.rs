@@ -243,7 +243,7 @@ impl Core {
     /// One round: what was posted leaves; then receive, timers, send, events, wake-ups, kick.
     pub(crate) fn step(&mut self, common: &Common, bells: &Doorbell, budget: &Budget) -> Outcome {
         self.counters.steps += 1;
-        let now = self.now();
+        let mut now = self.now();
         let reader = self.reader.take();
         if let Some(reader) = &reader {
             reader.pin();
@@ -254,7 +254,7 @@ impl Core {
             work += self.send(now, budget.tx);
             self.port.tx_flush();
         }
-        work += self.receive(common, now, budget.rx);
+        work += self.receive(common, &mut now, budget.rx);
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
             self.suspect_neighbours(common);
@@ -307,9 +307,15 @@ impl Core {
         }
     }
 
+    /// How many packets there were. The time `now` advances to one at which all of them had come: what is due so long after a
+    /// packet, as a request is after an RNR NAK, must not be early by what the step has done before.
     // rule: path.vlan
-    fn receive(&mut self, common: &Common, now: Instant, max: usize) -> usize {
+    fn receive(&mut self, common: &Common, now: &mut Instant, max: usize) -> usize {
         let from_wire = self.port.rx_burst(max);
+        if from_wire > 0 || self.has_been_given(common) {
+            *now = self.now();
+        }
+        let now = *now;
         let mut expected = if self.endpoint.fetches_ahead() { 0 } else { from_wire };
         for i in 0..from_wire {
             while expected < from_wire.min(i + FRAMES_AHEAD) {
@@ -366,8 +372,13 @@ impl Core {
         waiting
     }
 
+    /// Whether another shard has handed packets over.
+    fn has_been_given(&self, common: &Common) -> bool {
+        self.owner.stride > 1 && !common.mailboxes[self.owner.offset as usize].inbox.is_empty()
+    }
+
     fn receive_handed_over(&mut self, common: &Common, now: Instant, max: usize) -> usize {
-        if self.owner.stride == 1 {
+        if !self.has_been_given(common) {
             return 0;
         }
         let inbox = &common.mailboxes[self.owner.offset as usize].inbox;
